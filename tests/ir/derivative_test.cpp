@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the derivative of each pure node with central differences in f64, both computed by the interpreter.
+// Compares the derivative of each pure node with central differences in f64. The interpreter computes both.
 #include "tessera/ir/derivative.h"
 
 #include <functional>
@@ -13,9 +13,9 @@ namespace {
 using namespace test;
 
 struct NodeCase {
-  Node node;  ///< op, sub, type; imm of an extract
+  Node node;  ///< op, sub and type; imm for extract
   std::size_t operands;
-  std::function<Value(std::span<const Value>)> make;  ///< with f64 operands
+  std::function<Value(std::span<const Value>)> make;  ///< called with f64 operands
   double low = -2, high = 2;
 };
 
@@ -55,7 +55,7 @@ std::vector<NodeCase> node_cases() {
   return all;
 }
 
-/// The outputs of a kernel with scalar parameters `in`.
+/// Returns the outputs of a kernel that is called with the scalars `in`.
 std::vector<double> computed(std::size_t inputs, std::size_t outputs, std::vector<double> in,
                              const std::function<std::vector<Value>(std::span<const Value>)>& body) {
   Builder builder("derivative", KernelKind::map);
@@ -90,7 +90,7 @@ TEST(Derivative, MatchesCentralDifferencesForEachNode) {
         const auto operands = x.first(c.operands);
         const Value result = c.make(operands);
         std::vector<Value> seen(operands.begin(), operands.end());
-        if (c.node.op == Op::select) seen[0] = operands[0] > 0;  // select's own condition
+        if (c.node.op == Op::select) seen[0] = operands[0] > 0;  // the condition of select
         const auto adjoint = adjoints(c.node, seen, result, x[c.operands]);
         std::vector<Value> out;
         for (std::size_t i = 0; i < c.operands; ++i)
@@ -110,8 +110,8 @@ TEST(Derivative, MatchesCentralDifferencesForEachNode) {
   }
 }
 
-// Fails if a floating-point node is added without a derivative test.
-TEST(Derivative, EveryDifferentiableNodeIsTested) {
+// Fails if a differentiable node is added without a case in this file.
+TEST(Derivative, EveryDifferentiableNodeHasATestCase) {
   std::set<std::pair<Op, int>> tested;
   for (const NodeCase& c : node_cases()) tested.insert({c.node.op, c.node.sub});
   const auto all_of = [&](Op op, int count, std::set<int> integers) {
@@ -134,7 +134,7 @@ TEST(Derivative, EveryDifferentiableNodeIsTested) {
   EXPECT_FALSE(differentiable(Op::binary, 0, DType::i32));
 }
 
-TEST(Derivative, VectorsAreDifferentiatedPerLane) {
+TEST(Derivative, DifferentiatesVectorsPerLane) {
   const std::vector<double> got = computed(5, 6, {1, 2, 3, 4, 10}, [](std::span<const Value> x) {
     const Value v = make_vector({x[0], x[1], x[2], x[3]});
     const Node make{.op = Op::vector, .sub = static_cast<std::uint8_t>(VectorOp::make), .type = {DType::f64, 4}};
@@ -149,7 +149,7 @@ TEST(Derivative, VectorsAreDifferentiatedPerLane) {
   EXPECT_EQ(got, (std::vector<double>{1, 2, 3, 4, 10, 0}));
 }
 
-TEST(Derivative, TiesAndKinksMatchPyTorch) {
+TEST(Derivative, MatchesPyTorchAtTiesAndKinks) {
   const auto at = [](Op op, auto sub, std::vector<double> x, std::function<Value(std::span<const Value>)> make) {
     const std::size_t n = x.size();
     x.push_back(1);
@@ -167,7 +167,7 @@ TEST(Derivative, TiesAndKinksMatchPyTorch) {
   EXPECT_EQ(at(Op::math, MathOp::pow, {0, 0}, [](auto x) { return pow(x[0], x[1]); }), (std::vector<double>{0, 0}));
   EXPECT_EQ(at(Op::math, MathOp::pow, {0, 2}, [](auto x) { return pow(x[0], x[1]); }), (std::vector<double>{0, 0}));
   EXPECT_EQ(at(Op::math, MathOp::hypot, {0, 0}, [](auto x) { return hypot(x[0], x[1]); }), (std::vector<double>{0, 0}));
-  // Where the squares overflow: x / length^2.
+  // The squares overflow here, so the derivative must be computed as x / length^2.
   EXPECT_EQ(at(Op::math, MathOp::atan2, {0, 0x1p+600}, [](auto x) { return atan2(x[0], x[1]); }),
             (std::vector<double>{0x1p-600, 0}));
 }

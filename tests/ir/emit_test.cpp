@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The emitted source text, and the rules that keep it correct: order of loads, wrapping, names, arguments.
+// Tests the emitted source text and the rules that keep it correct: order of loads, wrapping arithmetic, names and
+// arguments.
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"
@@ -26,7 +27,7 @@ std::size_t count(const std::string& text, const std::string& part) {
 #define EXPECT_HAS(text, part) EXPECT_TRUE(has(text, part)) << "no " << part << " in\n" << (text)
 #define EXPECT_HAS_NOT(text, part) EXPECT_FALSE(has(text, part)) << part << " in\n" << (text)
 
-/// Removes the hash from the name, since it changes with every change of lowering.
+/// Removes the hash from the name, because it changes with every change of lowering.
 std::string without_hash(std::string text, const std::string& name) {
   const std::size_t at = text.find(name + "_") + name.size();
   return text.erase(at, 9);
@@ -111,7 +112,7 @@ TEST(emit, LoadsDoNotMovePastWrites) {
   EXPECT_LT(barriers.find("= shared1[7 - tid_x]"), barriers.rfind("barrier(")) << barriers;
 }
 
-TEST(emit, UserIntegersWrapButIndicesUsePlainArithmetic) {
+TEST(emit, WrapsUserIntegersButNotIndices) {
   const std::string text = text_of(zoo::map_kernel("f", [] {
     const BufferRef x = in("x", DType::i32), y = out("y", DType::i32);
     const Value i = global_id();
@@ -198,7 +199,7 @@ TEST(emit, ProgramContainsEachKernelAndHelperOnce) {
   EXPECT_HAS_NOT(zoo::emitted({zoo::saxpy()}, emit::opencl_c()).text, "tessera_");
 }
 
-TEST(emit, SharedMemoryAbove48KiBIsOneDynamicSlabInCuda) {
+TEST(emit, CudaUsesDynamicSharedMemoryAbove48KiB) {
   const auto cuda = zoo::emitted({zoo::much_shared_memory()}, emit::cuda_c()),
              cl = zoo::emitted({zoo::much_shared_memory()}, emit::opencl_c());
   EXPECT_EQ(cuda.kernels[0].dynamic_shared_bytes, 40000u + 16 + 24000);
@@ -208,7 +209,7 @@ TEST(emit, SharedMemoryAbove48KiBIsOneDynamicSlabInCuda) {
   EXPECT_EQ(zoo::emitted({zoo::tiled_product()}, emit::cuda_c()).kernels[0].dynamic_shared_bytes, 0u);
 }
 
-TEST(emit, MetalBindsBuffersAndArgumentStruct) {
+TEST(emit, MetalPassesScalarsInAStruct) {
   const std::string text = zoo::emitted({zoo::saxpy()}, emit::metal_c()).text;
   EXPECT_HAS(text, "#include <metal_stdlib>\nusing namespace metal;\n");
   EXPECT_HAS(text, "kernel void saxpy_");
@@ -226,7 +227,7 @@ TEST(emit, MetalBindsBuffersAndArgumentStruct) {
     EXPECT_HAS_NOT(text + shared.text, foreign);
 }
 
-TEST(emit, ExactKernelsStartWithContractionPragma) {
+TEST(emit, ExactKernelsDisableContraction) {
   ir::Function exact = zoo::saxpy();
   exact.exact = true;
   const std::pair<emit::Dialect, const char*> pragmas[] = {{emit::opencl_c(), "#pragma OPENCL FP_CONTRACT OFF\n"},
@@ -242,7 +243,7 @@ TEST(emit, ExactKernelsStartWithContractionPragma) {
             zoo::emitted({zoo::saxpy()}, emit::cuda_c()).kernels[0].entry);
 }
 
-TEST(emit, EachKernelProvidesItsStandaloneProgram) {
+TEST(emit, EmitsAStandaloneProgramForEachKernel) {
   emit::Dialect plain = emit::opencl_c();
   plain.atomic_i64 = true;
   for (const emit::Dialect& d : {plain, emit::opencl_c_intel(), emit::cuda_c_for(90), emit::hip_c_for("gfx90a")}) {
@@ -254,7 +255,7 @@ TEST(emit, EachKernelProvidesItsStandaloneProgram) {
   }
 }
 
-TEST(emit, DialectFollowsDeviceExtensions) {
+TEST(emit, DetectsFeaturesFromDeviceExtensions) {
   const emit::Dialect none = emit::opencl_c_with(" cl_khr_fp64_of_another_name "),
                       all = emit::opencl_c_with(
                           " cl_khr_fp64 cl_khr_subgroups cl_khr_subgroup_shuffle cl_khr_int64_base_atomics "
@@ -265,7 +266,7 @@ TEST(emit, DialectFollowsDeviceExtensions) {
   EXPECT_FALSE(emit::opencl_c_with(" cl_khr_int64_base_atomics ").atomic_i64);
 }
 
-TEST(emit, DetectsSubgroupsByExtensionOrFeature) {
+TEST(emit, DetectsSubgroupsFromExtensionsOrFeatures) {
   const std::string pragma = "#pragma OPENCL EXTENSION cl_khr_subgroups : enable\n";
   const auto text = [](const emit::Dialect& d) { return zoo::emitted({zoo::together(DType::f32)}, d).text; };
   const emit::Dialect extension = emit::opencl_c_with(" cl_khr_fp64 cl_khr_subgroups cl_khr_subgroup_shuffle "),
@@ -284,7 +285,7 @@ TEST(emit, DetectsSubgroupsByExtensionOrFeature) {
   EXPECT_FALSE(emit::opencl_c_with(" cl_khr_subgroup_shuffle ", " __opencl_c_subgroups_of_another_name ").subgroups);
 }
 
-TEST(emit, OpenClFlattensBlocksWithSubgroups) {
+TEST(emit, OpenClUsesOneDimensionalBlocksForSubgroups) {
   const Function fn = test::block_kernel("cut", {20, 3, 2}, [] {
     const BufferRef x = in("x"), y = out("y");
     y.store(global_id(0) + global_id(1) * 7 + thread_id(2) * 1000, subgroup_sum(x.load(thread_id(1))));
@@ -301,7 +302,7 @@ TEST(emit, OpenClFlattensBlocksWithSubgroups) {
   EXPECT_FALSE(zoo::emitted({zoo::tiled_product()}, emit::opencl_c_intel()).kernels[0].flat) << "no subgroups in it";
 }
 
-TEST(emit, OpenClWidensSignedIntegersByFunction) {
+TEST(emit, OpenClWidensSignedIntegersWithAFunction) {
   const Function fn = test::map_kernel("widen", [] {
     const BufferRef y = out("y", DType::i64), z = out("z", DType::u64);
     const Value i = global_id(), wrapped = cast(DType::i32, i) + 2147483640;
@@ -333,8 +334,8 @@ TEST(emit, UnsupportedOperationThrowsWithKernelName) {
   EXPECT_HAS(reduce, "block_reduce cannot be written in OpenCL C 1.2");
 }
 
-std::vector<std::pair<std::string, std::string>> watched;  // entry points and the names of their functions
-TEST(emit, ObserverReceivesEachKernelAndItsFunction) {
+std::vector<std::pair<std::string, std::string>> watched;  // pairs of entry point and function name
+TEST(emit, CallsTheObserverForEachKernel) {
   emit::observe_emission(
       [](const emit::EmittedKernel& k, const Function& fn) { watched.emplace_back(k.entry, fn.name); });
   const emit::EmittedSource s = zoo::emitted({zoo::saxpy(), zoo::tiled_product()}, emit::cuda_c());

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interpreter as a device: its device information, memory and queue, launches through the device layer, and
+// Tests the interpreter as a device: its device information, memory and queue, launches through the device layer, and
 // environment variables.
 #include "tests/ir/interpreter_helpers.h"
 
 #include "tessera/backend/interp/interp.h"
 #include "tessera/device/launch/kernel.h"
 
-// Makes impossible allocations fail instead of aborting under the address sanitizer.
+// Makes oversized allocations fail under the address sanitizer instead of aborting the program.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 
 namespace tessera {
@@ -15,7 +15,7 @@ void register_all_drivers() { register_driver(make_interp_driver()); }
 
 namespace {
 
-/// Sets an environment variable for its lifetime.
+/// Sets an environment variable and restores it on destruction.
 class Setting {
  public:
   Setting(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
@@ -73,7 +73,7 @@ TEST(InterpDriver, CopiesFillsAndLaunches) {
   EXPECT_EQ(queue->record(), nullptr);
   queue->download(back.data(), y, 4, 400);
   for (std::size_t i = 0; i < 100; ++i) EXPECT_EQ(back[i], 2.f * static_cast<float>(i) + 1.f);
-  queue->copy(y, 0, y, 4, 200);  // overlapping
+  queue->copy(y, 0, y, 4, 200);  // the ranges overlap
   queue->download(back.data(), y, 0, 200);
   for (std::size_t i = 0; i < 50; ++i) EXPECT_EQ(back[i], 2.f * static_cast<float>(i) + 1.f);
   const std::uint16_t pattern = 0x1234;
@@ -86,7 +86,7 @@ TEST(InterpDriver, CopiesFillsAndLaunches) {
   device->release(y);
 }
 
-TEST(InterpDriver, VariantSelectsIndexWidth) {
+TEST(InterpDriver, UsesTheIndexWidthOfTheVariant) {
   const ir::Function fn = test::map_kernel("wide", [] {
     ir::BufferRef y = test::out("y", DType::i64);
     y.store(0, ir::cast(DType::i64, ir::extent() * 3000000));
@@ -122,7 +122,7 @@ TEST(InterpDriver, RunsKernelsThroughTheDeviceLayer) {
   EXPECT_EQ(kernel.source(interp).substr(0, 16), "kernel saxpy map");
 }
 
-TEST(InterpDriver, EnvironmentEnablesChecks) {
+TEST(InterpDriver, EnvironmentVariableEnablesChecks) {
   const ir::Function fn = test::map_kernel("racing", [] { test::out("y").store(ir::global_id() / 2, 1.f); });
   const CompileRequest request{&fn, {}};
   for (const bool checks : {false, true}) {
@@ -163,7 +163,7 @@ TEST(InterpDriver, ChecksFindReadsOfUninitialisedMemory) {
   EXPECT_EQ(launch(), "");
 
   const Allocation z = device->allocate(80, MemoryKind::device);
-  queue->copy(y, 40, z, 0, 8);  // copying uninitialised memory does not initialise the target
+  queue->copy(y, 40, z, 0, 8);  // the copy must not initialise the destination
   EXPECT_NE(launch().find(reads("y[10]")), std::string::npos) << launch();
   device->reused(y);
   EXPECT_NE(launch().find(reads("y[0]")), std::string::npos) << launch();
@@ -178,7 +178,7 @@ TEST(InterpDriver, ChecksFindReadsOfUninitialisedMemory) {
   EXPECT_NE(error.find("never written = 12, first at byte = 0"), std::string::npos) << error;
   for (const Allocation& a : {x, y, z}) device->release(a);
 }
-TEST(InterpDriver, EnvironmentSetsSubgroupWidth) {
+TEST(InterpDriver, EnvironmentVariableSetsTheSubgroupWidth) {
   const ir::Function fn = test::block_kernel("widths", {64, 1, 1}, [] {
     ir::BufferRef y = test::out("y", DType::i32);
     y.store(ir::thread_id(), ir::subgroup_sum(ir::cast(DType::i32, ir::subgroup_size() / ir::subgroup_size())));
@@ -199,7 +199,7 @@ TEST(InterpDriver, EnvironmentSetsSubgroupWidth) {
     device->release(y);
   }
 }
-TEST(InterpDriver, EachSubgroupWidthIsADevice) {
+TEST(InterpDriver, ProvidesOneDevicePerSubgroupWidth) {
   const Setting setting("TESSERA_SUBGROUP", "32,1,8");
   const auto driver = make_interp_driver();
   const BackendReport report = driver->enumerate();
@@ -211,7 +211,7 @@ TEST(InterpDriver, EachSubgroupWidthIsADevice) {
   }
   EXPECT_NE(test::error_of<DeviceError>([&] { driver->open(3); }).find("there are 3 interpreters"), std::string::npos);
 }
-TEST(InterpDriver, InvalidVariableIsReportedAndThrows) {
+TEST(InterpDriver, RejectsInvalidEnvironmentVariables) {
   for (const auto& [name, value] : {std::pair{"TESSERA_CHECK", "maybe"},
                                     {"TESSERA_SUBGROUP", "0"},
                                     {"TESSERA_SUBGROUP", "129"},

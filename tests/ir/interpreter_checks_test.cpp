@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels with planted mistakes, which the checks must report with kernel and line, and similar correct kernels, for
-// which they must report nothing.
+// Kernels with deliberate errors, which the checks must report with kernel and line, and similar correct kernels, for
+// which the checks must report nothing.
 #include "tests/ir/interpreter_helpers.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ using namespace test;
 using Kind = Finding::Kind;
 using Shape = std::array<std::uint64_t, 3>;
 
-// The line of the planted mistake, set by PLANTED.
+// The line of the deliberate error. PLANTED sets it.
 int planted_line = 0;
 #define PLANTED (planted_line = __LINE__)
 
@@ -24,7 +24,7 @@ struct Case {
   std::array<std::uint32_t, 3> block;
   Shape shape;
   std::function<void(BufferRef x, BufferRef y)>
-      body;  // i32 buffers of 64 elements; x is read-only, y is read and written
+      body;  // called with i32 buffers of 64 elements; x is read-only, y can be written
 };
 void PrintTo(const Case& c, std::ostream* os) { *os << c.name; }
 
@@ -90,10 +90,10 @@ std::vector<std::pair<Kind, Case>> planted(Kind kind, std::vector<Case> cases) {
 const auto name_of_pair = [](const auto& info) { return std::string(info.param.second.name); };
 const auto name_of_case = [](const auto& info) { return std::string(info.param.name); };
 
-// A planted mistake is on the same line as PLANTED.
+// A deliberate error is on the same line as its PLANTED.
 // clang-format off
 
-// Out of bounds.
+// Out-of-bounds accesses.
 
 const std::vector<Case> planted_bounds = {
   {"one_past_the_end", map, one, {64, 1, 1}, [](BufferRef x, BufferRef y) {
@@ -170,7 +170,7 @@ const std::vector<Case> planted_races = {
   {"blocks_read_their_neighbours", blocks, b16, {4, 1, 1}, [](BufferRef, BufferRef y) {
     Value g = global_id();
     Value v = y.load((g + 16) % 64);
-    barrier();  // orders only threads of this block
+    barrier();  // orders only the threads of this block
     PLANTED; y.store(g, v); }},
   {"plain_read_of_an_atomic", map, one, {64, 1, 1}, [](BufferRef, BufferRef y) {
     y.atomic(AtomicOp::add, 0, literal(DType::i32, 1));
@@ -205,7 +205,7 @@ const std::vector<Case> correct_races = {
     });
     y.store(t, sum.get()); }},
   {"two_buffers_of_a_pipeline", blocks, b16, {1, 1, 1}, [](BufferRef x, BufferRef y) {
-    BufferRef s = shared(DType::i32, 32);  // double buffering needs one barrier per iteration
+    BufferRef s = shared(DType::i32, 32);  // with two buffers, one barrier per iteration is enough
     Value t = thread_id();
     Variable sum(DType::i32, 0);
     for_(0, 4, [&](Value r) {
@@ -222,7 +222,7 @@ const std::vector<Case> correct_races = {
   {"shared_memory_again_in_the_next_block", blocks, b16, {3, 1, 1}, [](BufferRef x, BufferRef y) {
     BufferRef s = shared(DType::i32, 16);
     Value t = thread_id();
-    s.store(15 - t, x.load(t));  // written by other threads in the previous block: not a race
+    s.store(15 - t, x.load(t));  // not a race: other threads wrote these elements in the previous block
     barrier();
     y.store(global_id(), s.load(t)); }},
   {"exchange_through_a_buffer_in_one_block", blocks, b16, {4, 1, 1}, [](BufferRef, BufferRef y) {
@@ -317,13 +317,13 @@ const std::vector<Case> correct_uninitialised = {
     barrier();
     y.store(t * 4, s.load_vector((3 - t) * 4, 4)); }},
   {"zero_when_a_thread_starts", map, one, {64, 1, 1}, [](BufferRef, BufferRef y) {
-    BufferRef mine = local_array(DType::i32, 4);  // locals are zero-initialised: no mistake
+    BufferRef mine = local_array(DType::i32, 4);  // correct, because locals are zero-initialised
     y.store(global_id(), mine.load(global_id() % 4)); }},
 };
 INSTANTIATE_TEST_SUITE_P(Uninitialised, CheckClean, testing::ValuesIn(correct_uninitialised), name_of_case);
 
-// Divergent control flow. The verifier rejects most of these while tracing; the interpreter also checks unverified
-// functions.
+// Divergent control flow. The verifier rejects most of these kernels while tracing, but the interpreter also checks
+// functions that were not verified.
 
 const std::vector<Case> planted_divergence = {
   {"barrier_under_a_thread_condition", blocks, b16, {1, 1, 1}, [](BufferRef, BufferRef) {
@@ -430,12 +430,12 @@ const std::vector<Case> planted_endless = {
 };
 INSTANTIATE_TEST_SUITE_P(Endless, Check, testing::ValuesIn(planted(Kind::endless_loop, planted_endless)), name_of_pair);
 
-TEST(Checks, FirstFindingIsThrownWithLocation) {
+TEST(Checks, ThrowsTheFirstFindingWithItsLine) {
   const Function fn = trace("edges", KernelKind::block, {16, 1, 1}, [] {
     BufferRef x = in("weights"), y = out("y");
     PLANTED; y.store(global_id(), x.load(global_id() + 40)); });
   std::vector<float> x(64), y(64);
-  for (const bool checks : {false, true}) {  // out-of-bounds accesses are always found
+  for (const bool checks : {false, true}) {  // these accesses are found even without checks
     InterpreterOptions options;
     options.checks = checks;
     EXPECT_EQ(error_of<KernelError>([&] { run(fn, {4, 1, 1}, {arg(x), arg(y)}, options); }),
@@ -446,7 +446,7 @@ TEST(Checks, FirstFindingIsThrownWithLocation) {
 }
 // clang-format on
 
-TEST(Checks, OutOfBoundsWritesAreDropped) {
+TEST(Checks, IgnoresOutOfBoundsWrites) {
   const Function fn = map_kernel("wild", [] {
     BufferRef y = out("y", DType::i32);
     y.store(global_id() * 3 - 10, 7);
@@ -461,7 +461,7 @@ TEST(Checks, OutOfBoundsWritesAreDropped) {
   for (int i = 0; i < 40; ++i)
     EXPECT_EQ(y[static_cast<std::size_t>(i)], i >= 10 && i < 30 && (i - 10 + 10) % 3 == 0 ? 7 : -1) << i;
 }
-TEST(Checks, DetectsRacesOnABufferBoundUnderTwoTypes) {
+TEST(Checks, DetectsRacesBetweenViewsOfDifferentTypes) {
   const Function fn = map_kernel("views", [] {
     BufferRef bytes = out("bytes", DType::u8), words = out("words", DType::u32);
     Value i = global_id();

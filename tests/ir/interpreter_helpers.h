@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers for the tests of the IR and the interpreter: running a kernel on vectors and collecting findings.
+// Helpers for the tests of the IR and the interpreter. They run kernels on vectors and collect findings.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ inline void run(const ir::Function& fn, std::array<std::uint64_t, 3> shape,
   ir::interpret(fn, shape, std::span(arguments.begin(), arguments.size()), options);
 }
 
-/// The findings of a checked launch.
+/// Returns the findings of a launch with checks on.
 inline std::vector<ir::Finding> findings(const ir::Function& fn, std::array<std::uint64_t, 3> shape,
                                          std::initializer_list<ir::InterpreterArgument> arguments,
                                          std::uint32_t subgroup_width = 32) {
@@ -51,7 +51,7 @@ inline std::vector<float> random_floats(std::size_t n, std::mt19937_64& rng, flo
   return v;
 }
 
-/// The message of the error that `f` throws; empty if it throws none.
+/// Returns the message of the error that `f` throws, or "" if it throws none.
 template <class E, class F>
 std::string error_of(F&& f) {
   try {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels give the same results before and after lowering for all kinds of devices, and lowering introduces neither
-// races nor divergence. Both are run by the interpreter with checks.
+// Runs kernels before and after lowering for all kinds of devices. The results must be equal, and lowering must
+// introduce neither races nor divergence. The interpreter runs both with checks on.
 #include "tests/ir/interpreter_helpers.h"
 
 #include <algorithm>
@@ -19,10 +19,12 @@ struct Subject {
   const char* name;
   std::array<std::uint64_t, 3> shape;
   Function fn;
-  double tolerance;  // relative; 0: bitwise equal. Sums may be reordered and math functions differ in accuracy
+  double
+      tolerance;  // relative; 0 means bitwise equal. Lowering may reorder sums, and math functions differ in accuracy
 };
 
-// All kernels take: x f32[512] read, h f16[512] read, q u32[512] read, y f32[512], n i32[512], g f16[512].
+// All kernels have the parameters x f32[512], h f16[512] and q u32[512], which are read-only, and y f32[512], n
+// i32[512] and g f16[512], which are written.
 Function subject(
     const char* name, KernelKind kind, std::array<std::uint32_t, 3> block,
     const std::function<void(BufferRef x, BufferRef h, BufferRef q, BufferRef y, BufferRef n, BufferRef g)>& body) {
@@ -139,7 +141,8 @@ std::vector<Subject> subjects() {
                          [](BufferRef, BufferRef, BufferRef q, BufferRef, BufferRef n, BufferRef) {
                            Value v =
                                cast(DType::i32,
-                                    q.load(global_id()) >> 12);  // independent of the width: summed over the block
+                                    q.load(global_id()) >>
+                                        12);  // sums over the block, so that the result does not depend on the width
                            BufferRef sums = shared(DType::i32, 80);
                            Value s = subgroup_sum(v);
                            if_(lane_id() == 0, [&] { sums.store(subgroup_id(), s); });
@@ -154,8 +157,8 @@ std::vector<Subject> subjects() {
                  subject("subgroups_by_themselves", blocks, {80, 1, 1},
                          [](BufferRef, BufferRef, BufferRef q, BufferRef, BufferRef n, BufferRef) {
                            Variable left(DType::i32, cast(DType::i32, q.load(global_id()) >> 28));
-                           // Each subgroup runs its own number of iterations and sums the values that its lanes have
-                           // left.
+                           // Each subgroup runs a different number of iterations and sums the values of its active
+                           // lanes.
                            while_([&] { return subgroup(SubgroupOp::any, left.get() > 0); },
                                   [&] {
                                     Value sum = subgroup_sum(left.get());
@@ -179,7 +182,7 @@ struct Data {
     for (auto& v : q) v = static_cast<std::uint32_t>(rng());
   }
   std::vector<Finding> run(const Function& fn, std::array<std::uint64_t, 3> shape, std::uint32_t width) {
-    // A lowered function stores 16-bit floats in u16 buffers: the same bytes.
+    // A lowered function stores 16-bit floats in u16 buffers. The bytes are the same.
     return findings(fn, shape, {arg(x), arg(h), arg(q), arg(y), arg(n), arg(g)}, width);
   }
 };
@@ -221,9 +224,9 @@ TEST(Lowered, MatchesUnloweredKernelForAllTargets) {
     }
   }
 }
-// All threads of two blocks update the same few floats, in shared memory and in a buffer, by compare-and-swap loops.
-// Only the planted plain read is a race.
-TEST(Lowered, EmulatedFloatAtomicsRaceOnlyWithPlainReads) {
+// All threads of two blocks update the same few floats with compare-and-swap loops, in shared memory and in a buffer.
+// Only the deliberately added plain read is a race.
+TEST(Lowered, EmulatedFloatAtomicsDoNotRaceWithEachOther) {
   enum Plant { nothing, buffer_read, shared_read };
   int line = 0;
   const auto kernel = [&](Plant plant) {
@@ -247,7 +250,7 @@ TEST(Lowered, EmulatedFloatAtomicsRaceOnlyWithPlainReads) {
   };
   std::mt19937_64 rng(test_seed());
   std::vector<float> x = random_floats(96, rng, -4, 4);
-  for (float& v : x) v = std::rint(v * 64) / 64;  // makes sums exact in any order
+  for (float& v : x) v = std::rint(v * 64) / 64;  // multiples of 1/64, so that sums are exact in any order
   for (const bool index64 : {false, true})
     for (const Plant plant : {nothing, buffer_read, shared_read}) {
       SCOPED_TRACE(plant);
@@ -270,7 +273,8 @@ TEST(Lowered, EmulatedFloatAtomicsRaceOnlyWithPlainReads) {
     }
 }
 
-/// Whether a statement from `from` on in the body writes shared memory; otherwise a barrier before it has no effect.
+/// Returns true if a statement of the body from index `from` on writes shared memory. Otherwise a barrier before it has
+/// no effect.
 bool shared_written(const Function& fn, BlockId block, std::size_t from) {
   for (std::size_t k = from; k < fn.blocks[block].size(); ++k) {
     const Node& n = fn[fn.blocks[block][k]];
@@ -280,12 +284,12 @@ bool shared_written(const Function& fn, BlockId block, std::size_t from) {
   }
   return false;
 }
-TEST(Lowered, RemovingAGeneratedBarrierIsReported) {
+TEST(Lowered, EveryGeneratedBarrierIsNeeded) {
   emit::Target target;
   target.subgroup_width = 1, target.block_operations = false;
   std::size_t deleted = 0;
   for (const Subject& s : subjects()) {
-    // Lowering puts a barrier at the start of a loop's body even if the end of the body does not need it.
+    // Lowering puts a barrier at the start of a loop body even if the end of the body does not need it.
     if (s.fn.kind != KernelKind::block || std::string_view(s.name) == "looped_operations") continue;
     const Function lowered = emit::lower(s.fn, target);
     const std::vector<Function> cut = without_each_barrier(lowered);
@@ -293,7 +297,7 @@ TEST(Lowered, RemovingAGeneratedBarrierIsReported) {
     for (std::size_t k = 0; k < lowered.blocks[0].size(); ++k) {
       if (lowered[lowered.blocks[0][k]].op != Op::barrier) continue;
       const Function& without = cut[barrier++];
-      if (!shared_written(lowered, 0, k)) continue;  // at the end of the kernel, after a scan
+      if (!shared_written(lowered, 0, k)) continue;  // such as the last barrier of a scan at the end of the kernel
       ++deleted;
       Data data(test_seed());
       EXPECT_FALSE(data.run(without, s.shape, 1).empty()) << s.name << ", barrier " << barrier - 1 << "\n"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operation on every dtype that the builder accepts, on special and random values, compared with an independent
-// implementation: integers exactly in 128 bits, floats in long double. The table also lists the combinations that the
-// builder must reject. This validates ir/semantics.h; other nodes and devices are covered by node_table_test.
+// Runs every operation on every dtype that the builder accepts, with special and random values. The results are
+// compared with an independent implementation: integers exactly in 128 bits, floats in long double. The table also
+// lists the combinations that the builder must reject. This tests ir/semantics.h; node_table_test covers other nodes
+// and devices.
 #include "tests/ir/interpreter_helpers.h"
 
 #include <cmath>
@@ -25,7 +26,7 @@ constexpr bool small = std::is_same_v<T, half> || std::is_same_v<T, bfloat16>;
 template <class T>
 constexpr bool boolean = std::is_same_v<T, bool>;
 
-/// The low bits of an exact integer.
+/// Returns the low bits of an exact integer.
 template <class T>
 T low(Wide v) {
   if constexpr (boolean<T>) {
@@ -118,7 +119,7 @@ template <class T>
 InterpreterArgument memory(std::vector<Stored<T>>& v) {
   return {reinterpret_cast<std::byte*>(v.data()), v.size(), 0};
 }
-/// All pairs of the values, as two columns.
+/// Returns all pairs of the values, as two columns.
 template <class T>
 std::pair<std::vector<Stored<T>>, std::vector<Stored<T>>> pairs(std::mt19937_64& rng) {
   const auto v = values<T>(rng);
@@ -128,7 +129,7 @@ std::pair<std::vector<Stored<T>>, std::vector<Stored<T>>> pairs(std::mt19937_64&
   return out;
 }
 
-/// Equality of values; NaN equals NaN, and 0 equals -0 if `zeros` is set.
+/// Compares values. NaN equals NaN. If `zeros` is set, 0 equals -0.
 template <class T>
 bool alike(T a, T b, bool zeros) {
   if constexpr (real<T>) {
@@ -148,7 +149,7 @@ std::string shown(T v) {
     return std::to_string(v);
 }
 
-// A kernel that computes f(x[i], y[i]); null if the builder rejects it.
+// Returns a kernel that computes f(x[i], y[i]), or nullopt if the builder rejects it.
 std::optional<Function> traced(const std::string& name, const std::function<void()>& body) {
   try {
     return map_kernel(name, body);
@@ -157,7 +158,7 @@ std::optional<Function> traced(const std::string& name, const std::function<void
   }
 }
 
-/// How `index` is tested: loaded and stored through a cast, with 32 or 64 bits.
+/// The dtypes of a test case. `index` is loaded and stored through a cast, and tested with 32 and 64 bits.
 struct Kind {
   DType compute, buffer;
   bool index64 = false;
@@ -220,7 +221,7 @@ std::optional<T> expected_binary(BinaryOp op, T a, T b, bool index) {
       case BinaryOp::or_: return low<T>(x | y);
       case BinaryOp::xor_: return low<T>(x ^ y);
       case BinaryOp::shl: return low<T>(static_cast<Wide>(static_cast<UnsignedWide>(x) << shift));
-      case BinaryOp::shr: {  // rounded towards negative infinity
+      case BinaryOp::shr: {  // rounds towards negative infinity
         const Wide by = Wide{1} << shift;
         return low<T>(x >= 0 ? x / by : -((-x + by - 1) / by));
       }
@@ -232,7 +233,7 @@ std::optional<T> expected_binary(BinaryOp op, T a, T b, bool index) {
     }
   }
 }
-TYPED_TEST(Table, Binary) {
+TYPED_TEST(Table, BinaryOperationsMatchTheReference) {
   using T = TypeParam;
   auto [x, y] = pairs<T>(this->rng);
   for (const Kind& kind : kinds<T>())
@@ -284,7 +285,7 @@ std::optional<T> expected_unary(UnaryOp op, T a, bool index) {
     }
   }
 }
-TYPED_TEST(Table, Unary) {
+TYPED_TEST(Table, UnaryOperationsMatchTheReference) {
   using T = TypeParam;
   auto x = values<T>(this->rng);
   for (const Kind& kind : kinds<T>())
@@ -308,7 +309,7 @@ TYPED_TEST(Table, Unary) {
       }
     }
 }
-TYPED_TEST(Table, Compare) {
+TYPED_TEST(Table, ComparisonsMatchTheReference) {
   using T = TypeParam;
   auto [x, y] = pairs<T>(this->rng);
   for (const Kind& kind : kinds<T>())
@@ -336,8 +337,8 @@ TYPED_TEST(Table, Compare) {
     }
 }
 
-// Math functions, on f32 and f64; the builder rejects other dtypes.
-TYPED_TEST(Table, Math) {
+// The builder rejects dtypes other than f32 and f64.
+TYPED_TEST(Table, MathFunctionsMatchTheReference) {
   using T = TypeParam;
   auto [x, y] = pairs<T>(this->rng);
   if constexpr (real<T>)  // C does not specify signalling NaNs (Annex F.2.1); adding 0 makes them quiet
@@ -358,7 +359,7 @@ TYPED_TEST(Table, Math) {
       const long double eps = std::numeric_limits<T>::epsilon();
       for (std::size_t i = 0; i < z.size(); ++i) {
         const long double v = x[i], w = y[i];
-        long double e = 0, allowed = 1;  // error bound in units of the last place
+        long double e = 0, allowed = 1;  // the error bound in units in the last place
         switch (op) {
           case MathOp::fma: e = std::fma(v, w, v), allowed = sizeof(T) == 4 ? 0.5L : 1; break;
           case MathOp::sqrt: e = std::sqrt(v), allowed = 0.5L; break;
@@ -366,14 +367,14 @@ TYPED_TEST(Table, Math) {
           case MathOp::ceil: e = std::ceil(v), allowed = 0; break;
           case MathOp::trunc: e = std::trunc(v), allowed = 0; break;
           case MathOp::rint: {
-            const long double down = std::floor(v), rest = v - down;  // ties to even, independent of the rounding mode
+            const long double down = std::floor(v), rest = v - down;  // rounds ties to even in every rounding mode
             e = rest < 0.5L ? down : rest > 0.5L ? down + 1 : std::fmod(down, 2.0L) == 0 ? down : down + 1;
             if (std::isinf(v) || v == 0) e = v;
             allowed = 0;
             break;
           }
-          // The C library's double versions are less accurate than its other functions ("Errors in Math Functions" in
-          // the glibc manual); the interpreter rounds them to f32.
+          // For these functions the C library is less accurate in double than for the others ("Errors in Math
+          // Functions" in the glibc manual). The interpreter rounds the results to f32.
           case MathOp::tanh:
           case MathOp::sinh:
           case MathOp::cosh:
@@ -396,7 +397,7 @@ TYPED_TEST(Table, Math) {
   }
 }
 
-// Conversions between all pairs of storable dtypes.
+// Conversions between all pairs of dtypes that memory can store.
 
 template <class T>
 class Memory : public testing::Test {
@@ -420,7 +421,8 @@ To expected_cast(From a) {
     if (v >= static_cast<long double>(std::numeric_limits<To>::max())) return std::numeric_limits<To>::max();
     return low<To>(static_cast<Wide>(v));
   } else if constexpr (real<To>) {
-    return static_cast<To>(static_cast<long double>(a));  // exact, then rounded once
+    return static_cast<To>(
+        static_cast<long double>(a));  // the conversion to long double is exact, so this rounds only once
   } else {
     return low<To>(static_cast<Wide>(a));
   }
@@ -441,7 +443,7 @@ void check_cast(std::mt19937_64& rng) {
         << ", not " << shown(e);
   }
 }
-TYPED_TEST(Memory, Casts) {
+TYPED_TEST(Memory, CastsMatchTheReference) {
   using T = TypeParam;
   check_cast<bool, T>(this->rng);
   check_cast<std::int8_t, T>(this->rng), check_cast<std::uint8_t, T>(this->rng);
@@ -451,7 +453,7 @@ TYPED_TEST(Memory, Casts) {
   check_cast<half, T>(this->rng), check_cast<bfloat16, T>(this->rng);
   check_cast<float, T>(this->rng), check_cast<double, T>(this->rng);
 }
-TEST(TableOf, Dot4) {
+TEST(TableOfDot4, MatchesTheReference) {
   std::mt19937_64 rng(test_seed());
   const std::size_t n = 500;
   std::vector<std::uint32_t> a(n), b(n);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of all kinds, run by the interpreter and compared with plain C++.
+// Runs kernels of all kinds in the interpreter and compares the results with plain C++.
 #include "tests/ir/interpreter_helpers.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ Function saxpy_kernel() {
   });
 }
 
-TEST(Interpreter, SaxpyWithSizesAroundARow) {
+TEST(Interpreter, ComputesSaxpyForSizesAroundARow) {
   std::mt19937_64 rng(test_seed());
   for (std::size_t n : {0, 1, 2, 63, 64, 65, 255, 256, 257, 1000, 70000}) {
     std::vector<float> x = random_floats(n, rng), y = random_floats(n, rng), expected = y;
@@ -32,7 +32,7 @@ TEST(Interpreter, SaxpyWithSizesAroundARow) {
     EXPECT_EQ(y, expected) << n;
   }
 }
-TEST(Interpreter, SaxpyInPlace) {
+TEST(Interpreter, ComputesSaxpyInPlace) {
   std::vector<float> x(300);
   std::iota(x.begin(), x.end(), 0.f);
   run(saxpy_kernel(), {300, 1, 1}, {arg(x), arg(x), scalar_arg(2.f)});
@@ -40,7 +40,7 @@ TEST(Interpreter, SaxpyInPlace) {
   EXPECT_TRUE(findings(saxpy_kernel(), {300, 1, 1}, {arg(x), arg(x), scalar_arg(2.f)}).empty());
 }
 
-TEST(Interpreter, MapKernelsHaveThreeDimensions) {
+TEST(Interpreter, RunsThreeDimensionalMapKernels) {
   const Function fn = map_kernel("ids", [] {
     BufferRef y = out("y", DType::i32);
     Value i = (global_id(2) * extent(1) + global_id(1)) * grid_size(0) + global_id(0);
@@ -55,7 +55,7 @@ TEST(Interpreter, MapKernelsHaveThreeDimensions) {
   }
 }
 
-TEST(Interpreter, BlockIndicesInThreeDimensions) {
+TEST(Interpreter, ComputesBlockIndicesInThreeDimensions) {
   const Function fn = block_kernel("ids", {4, 3, 2}, [] {
     BufferRef y = out("y", DType::i32);
     Value linear = (global_id(2) * grid_size(1) + global_id(1)) * grid_size(0) + global_id(0);
@@ -73,7 +73,7 @@ TEST(Interpreter, BlockIndicesInThreeDimensions) {
       }
 }
 
-TEST(Interpreter, BlockSumAndScans) {
+TEST(Interpreter, ComputesBlockSumsAndScans) {
   std::mt19937_64 rng(test_seed());
   const Function fn = block_kernel("sums", {100, 1, 1}, [] {
     BufferRef x = in("x", DType::i32), sum = out("sum", DType::i32), inclusive = out("inclusive", DType::i32),
@@ -124,7 +124,7 @@ Function tiled_product() {
   });
 }
 
-TEST(Interpreter, TiledProductWithEdges) {
+TEST(Interpreter, ComputesTiledProductsWithPartialTiles) {
   std::mt19937_64 rng(test_seed());
   for (auto [m, n, k] : {std::array<std::size_t, 3>{16, 16, 16}, {33, 17, 50}, {1, 40, 5}, {64, 64, 64}}) {
     std::vector<float> a = random_floats(m * k, rng), b = random_floats(k * n, rng), c(m * n, nan);
@@ -143,7 +143,7 @@ TEST(Interpreter, TiledProductWithEdges) {
 
 // Control flow.
 
-TEST(Interpreter, LoopsWithPerThreadBoundsStepsAndNesting) {
+TEST(Interpreter, RunsNestedLoopsWithPerThreadBounds) {
   const Function fn = map_kernel("loops", [] {
     BufferRef y = out("y", DType::i32);
     Value i = cast(DType::i32, global_id());
@@ -164,7 +164,7 @@ TEST(Interpreter, LoopsWithPerThreadBoundsStepsAndNesting) {
     ASSERT_EQ(y[static_cast<std::size_t>(i)], sum) << i;
   }
 }
-TEST(Interpreter, ForBoundsAreEvaluatedOnce) {
+TEST(Interpreter, EvaluatesForBoundsOnce) {
   const Function fn = map_kernel("once", [] {
     BufferRef y = out("y", DType::i32);
     Variable end(DType::i32, 3), rounds(DType::i32, 0);
@@ -178,7 +178,7 @@ TEST(Interpreter, ForBoundsAreEvaluatedOnce) {
   run(fn, {3, 1, 1}, {arg(y)});
   EXPECT_EQ(y, (std::vector<std::int32_t>{3033, 3033, 3033}));
 }
-TEST(Interpreter, ReturnEndsAThreadInAnyPosition) {
+TEST(Interpreter, ReturnEndsAThreadAnywhereInAKernel) {
   const Function fn = map_kernel("returns", [] {
     BufferRef x = in("x", DType::i32), y = out("y", DType::i32);
     Value i = global_id();
@@ -192,7 +192,7 @@ TEST(Interpreter, ReturnEndsAThreadInAnyPosition) {
       });
       y.store(i, 3);
     });
-    // Threads that have returned must not evaluate the condition again: it would read out of bounds.
+    // Threads that have returned must not evaluate the condition again, because it would read out of bounds.
     Variable k(DType::i32, 0);
     while_([&] { return x.load(k.get()) >= 0; },
            [&] {
@@ -228,7 +228,7 @@ TEST(Interpreter, ReturnEndsAThreadInAnyPosition) {
   EXPECT_TRUE(findings(loop, {12, 1, 1}, {arg(x), arg(y)}).empty());
   EXPECT_EQ(y, (std::vector<std::int32_t>{-2, -2, -2, -2, -2, -2, 3, 2, 1, 0, 0, 0}));
 }
-TEST(Interpreter, LocalsAreZeroAndPrivateToTheThread) {
+TEST(Interpreter, LocalsAreZeroInitialisedAndPrivate) {
   const Function fn = block_kernel("locals", {32, 1, 1}, [] {
     BufferRef y = out("y", DType::i32);
     BufferRef mine = local_array(DType::i32, 8);
@@ -247,15 +247,15 @@ TEST(Interpreter, LocalsAreZeroAndPrivateToTheThread) {
   }
 }
 
-// Cases in which barriers fail in KernelAbstractions on the CPU: in loops, in conditions, with variables live across
-// them.
+// In these cases, KernelAbstractions fails on the CPU: barriers in loops or conditions, and variables that are used
+// before and after a barrier.
 
-TEST(Barriers, InForLoopWithLiveVariables) {
+TEST(Barriers, KeepVariablesAcrossIterations) {
   const Function fn = block_kernel("reduce_tree", {64, 1, 1}, [] {
     BufferRef x = in("x"), y = out("y");
     BufferRef s = shared(DType::f32, 64);
     Value t = thread_id();
-    Value kept = x.load(global_id());  // live across all barriers
+    Value kept = x.load(global_id());  // used after all barriers
     s.store(t, kept);
     Variable stride(DType::i32, 32);
     for_(0, 6, [&](Value) {
@@ -273,7 +273,7 @@ TEST(Barriers, InForLoopWithLiveVariables) {
   for (std::size_t i = 0; i < 128; ++i) EXPECT_EQ(y[i], x[i] + (i < 64 ? 2016.f : 6112.f));
   for (const Function& cut : without_each_barrier(fn)) EXPECT_FALSE(findings(cut, {2, 1, 1}, {arg(x), arg(y)}).empty());
 }
-TEST(Barriers, InWhileLoopAndUniformConditions) {
+TEST(Barriers, WorkInWhileLoopsAndUniformConditions) {
   const Function fn = block_kernel("rotate", {32, 1, 1}, [] {
     BufferRef y = out("y", DType::i32);
     Value rounds = scalar_param("rounds", DType::i32), doubled = scalar_param("doubled", DType::i32);
@@ -311,7 +311,7 @@ TEST(Barriers, InWhileLoopAndUniformConditions) {
     EXPECT_EQ(y, s);
   }
 }
-TEST(Barriers, InBothBranchesAndAfterAGuard) {
+TEST(Barriers, WorkInBothBranchesAndAfterAGuard) {
   const Function fn = block_kernel("branches", {16, 1, 1}, [] {
     BufferRef y = out("y", DType::i32);
     BufferRef s = shared(DType::i32, 16);
@@ -337,7 +337,7 @@ TEST(Barriers, InBothBranchesAndAfterAGuard) {
     EXPECT_EQ(y[static_cast<std::size_t>(g)], g / 16 % 2 == 0 ? next : (15 - next) * 10);
   }
 }
-TEST(Barriers, InNestedLoopsWithUniformBounds) {
+TEST(Barriers, WorkInNestedLoopsWithUniformBounds) {
   const Function fn = block_kernel("nested", {8, 1, 1}, [] {
     BufferRef y = out("y", DType::i32);
     BufferRef s = shared(DType::i32, 8);
@@ -364,11 +364,11 @@ TEST(Barriers, InNestedLoopsWithUniformBounds) {
   }
 }
 
-// Subgroups of all widths.
+// Tests with several subgroup widths.
 
 class Subgroups : public testing::TestWithParam<std::uint32_t> {};
 
-TEST_P(Subgroups, OperationsOverFullAndPartialSubgroups) {
+TEST_P(Subgroups, ComputeOverFullAndPartialSubgroups) {
   const int width = static_cast<int>(GetParam()), threads = 80;
   const Function fn = block_kernel("subgroups", {80, 1, 1}, [] {
     BufferRef y = out("y", DType::i32);
@@ -430,7 +430,7 @@ TEST_P(Subgroups, OperationsOverFullAndPartialSubgroups) {
       EXPECT_EQ(y[static_cast<std::size_t>(t) * 16 + k], expected[k]) << "thread " << t << " value " << k;
   }
 }
-TEST_P(Subgroups, BlockSumFromSubgroupSumsWorksForAnyWidth) {
+TEST_P(Subgroups, SubgroupSumsAddUpToTheBlockSum) {
   const Function fn = block_kernel("two_levels", {96, 1, 1}, [] {
     BufferRef x = in("x"), y = out("y");
     BufferRef partial = shared(DType::f32, 96);
@@ -489,14 +489,14 @@ void histogram_and_friends() {
   EXPECT_EQ(cell, (std::vector<T>{300, 100}));
   for (std::size_t i = 0; i < 300; ++i) EXPECT_EQ(seen[i], T(i));
 }
-TEST(Interpreter, Atomics) {
+TEST(Interpreter, RunsAtomicsOnBuffers) {
   histogram_and_friends<std::int32_t>();
   histogram_and_friends<std::uint32_t>();
   histogram_and_friends<std::int64_t>();
   histogram_and_friends<std::uint64_t>();
   histogram_and_friends<float>();
 }
-TEST(Interpreter, AtomicsOnSharedMemory) {
+TEST(Interpreter, RunsAtomicsOnSharedMemory) {
   const Function fn = block_kernel("shared_histogram", {64, 1, 1}, [] {
     BufferRef x = in("x", DType::i32), y = out("y", DType::i32);
     BufferRef bins = shared(DType::i32, 8);
@@ -516,7 +516,7 @@ TEST(Interpreter, AtomicsOnSharedMemory) {
 
 // Types.
 
-TEST(Interpreter, BoolsAreStoredAsZeroOrOneAndReadAsNonZero) {
+TEST(Interpreter, StoresBoolsAsZeroOrOne) {
   const Function fn = map_kernel("bools", [] {
     BufferRef x = in("x", DType::boolean), y = out("y", DType::boolean);
     Value i = global_id();
@@ -526,7 +526,7 @@ TEST(Interpreter, BoolsAreStoredAsZeroOrOneAndReadAsNonZero) {
   run(fn, {6, 1, 1}, {{reinterpret_cast<std::byte*>(x.data()), 6, 0}, {reinterpret_cast<std::byte*>(y.data()), 6, 0}});
   EXPECT_EQ(y, (std::vector<std::uint8_t>{0, 0, 1, 0, 1, 0}));
 }
-TEST(Interpreter, BuffersMayBeUnaligned) {
+TEST(Interpreter, AcceptsUnalignedBuffers) {
   std::vector<std::byte> raw(4 * 100 + 1);
   const Function fn = saxpy_kernel();
   std::vector<float> x(100, 2.f);
@@ -543,7 +543,7 @@ TEST(Interpreter, BuffersMayBeUnaligned) {
   }
 }
 
-TEST(Interpreter, PrintFormatsValuesInThreadOrder) {
+TEST(Interpreter, PrintsLinesInThreadOrder) {
   const Function fn = map_kernel("prints", [] {
     Value i = global_id();
     if_(i % 2 == 1, [&] { print("{} is odd, half {} {{}} {}", {i, cast(DType::f32, i) / 2.f, i > 1}); });

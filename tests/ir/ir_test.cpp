@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The builder's type checks and messages, the canonical form, the verifier, uniformity, text and hash.
+// Tests the type checks and messages of the builder, the canonical form, the verifier, uniformity, text and hash.
 #include "tests/ir/interpreter_helpers.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ std::size_t count(const Function& fn, Op op) {
     for (NodeId id : b) n += fn[id].op == op;
   return n;
 }
-/// The first node with this operation in a block; no_node if there is none.
+/// Returns the first node with this operation in a block, or no_node.
 NodeId first(const Function& fn, Op op, std::uint32_t skip = 0) {
   for (const Block& b : fn.blocks)
     for (NodeId id : b)
@@ -115,7 +115,7 @@ const std::vector<Mistake> mistakes = {
        x.load_vector(0, 2) + x.load_vector(2, 2);
      },
      "arithmetic requires single elements"},
-    // Whole-function rules.
+    // Rules that are checked on the whole function.
     {"leaves_if", KernelKind::map,
      [] {
        Value leaked;
@@ -195,7 +195,7 @@ INSTANTIATE_TEST_SUITE_P(All, Sentences, testing::ValuesIn(mistakes),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // clang-format off
-TEST(Builder, ErrorsNameTheLine) {
+TEST(Builder, ErrorsContainTheLine) {
   const int line = __LINE__ + 1;
   const auto body = [] { in("x").load(0) + in("n", DType::i32).load(0); };
   EXPECT_NE(error_of<KernelError>([&] { map_kernel("sum", body); }).find("[kernel sum, ir_test.cpp:" + std::to_string(line) + "]"),
@@ -213,7 +213,7 @@ TEST(Builder, ErrorsNameTheLine) {
                        std::to_string(if_line) + ")"), std::string::npos) << error;
 }
 // clang-format on
-TEST(Builder, ErrorsPointToTheKernelNotTheLibrary) {
+TEST(Builder, RecordsLinesOfTheKernelNotOfTheLibrary) {
   const Function fn = trace(
       "lines", KernelKind::block, {16, 1, 1},
       [] {
@@ -227,16 +227,16 @@ TEST(Builder, ErrorsPointToTheKernelNotTheLibrary) {
   for (const Block& b : fn.blocks)
     for (NodeId id : b) EXPECT_EQ(to_string(fn.sources[id]).rfind("ir_test.cpp:", 0), 0u) << op_name(fn[id].op);
 }
-TEST(Builder, RejectsTracingOutsideAndInsideKernels) {
+TEST(Builder, RejectsTracingOutsideOfKernelsAndNestedKernels) {
   EXPECT_NE(error_of<KernelError>([] { global_id(); }).find("used outside of a kernel"), std::string::npos);
   EXPECT_FALSE(Builder::tracing());
   const std::string nested = error_of<KernelError>([] { map_kernel("outer", [] { map_kernel("inner", [] {}); }); });
   EXPECT_NE(nested.find("[kernel inner"), std::string::npos);
   EXPECT_NE(nested.find("kernel outer is being traced"), std::string::npos);
-  EXPECT_FALSE(Builder::tracing());  // an error leaves no active builder
+  EXPECT_FALSE(Builder::tracing());  // after an error, no builder is active
   map_kernel("after", [] { out("y").store(0, 1.f); });
 }
-TEST(Builder, BlocksMustHave1To1024Threads) {
+TEST(Builder, RejectsEmptyAndOversizedBlocks) {
   for (const std::array<std::uint32_t, 3> size :
        {std::array<std::uint32_t, 3>{0, 1, 1}, {1025, 1, 1}, {32, 33, 1}, {65536, 65536, 1}})
     EXPECT_NE(error_of<KernelError>([&] {
@@ -246,9 +246,9 @@ TEST(Builder, BlocksMustHave1To1024Threads) {
   block_kernel("size", {32, 32, 1}, [] {});
 }
 
-// Folding and sharing.
+// Constant folding and merging of equal nodes.
 
-TEST(Builder, ConstantsAreFolded) {
+TEST(Builder, FoldsConstants) {
   const Function fn = map_kernel("folded", [] {
     BufferRef y = out("y", DType::i32), f = out("f"), b = out("b", DType::boolean);
     Value seven = literal(DType::i32, 7), zero = literal(DType::i32, 0), least = literal(DType::i32, -2147483648.0);
@@ -274,7 +274,7 @@ TEST(Builder, ConstantsAreFolded) {
   EXPECT_EQ(f[0], 2.f);
   EXPECT_EQ(b[0], 1);
 }
-TEST(Builder, AppliesOnlyExactIdentities) {
+TEST(Builder, SimplifiesOnlyExactIdentities) {
   const Function fn = map_kernel("identities", [] {
     BufferRef x = in("x"), n = in("n", DType::i32), y = out("y"), m = out("m", DType::i32);
     Value v = x.load(0), k = n.load(0);
@@ -286,7 +286,7 @@ TEST(Builder, AppliesOnlyExactIdentities) {
     BufferRef x = in("x"), y = out("y");
     Value v = x.load(0);
     y.store(0, v + 0.f), y.store(1, v * 0.f), y.store(2, v - v),
-        y.store(3, v / v);  // not folded because of -0, NaN, infinity
+        y.store(3, v / v);  // not folded, because v may be -0, NaN or infinite
   });
   EXPECT_EQ(count(kept, Op::binary), 4u) << to_text(kept);
 }
@@ -299,7 +299,7 @@ TEST(Builder, MergesEqualPureNodesButNotLoads) {
     y.store(i + 1, x.load(i * 2 + 1));
   });
   EXPECT_EQ(count(fn, Op::load), 2u);
-  EXPECT_EQ(count(fn, Op::binary), 3u) << to_text(fn);  // i * 2, + 1, i + 1
+  EXPECT_EQ(count(fn, Op::binary), 3u) << to_text(fn);  // i * 2, (i * 2) + 1 and i + 1
 }
 
 // Canonical form.
@@ -343,8 +343,8 @@ TEST(Canonical, HoistsLoopInvariantNodes) {
     Variable sum(DType::f32, 0.f);
     for_(Operand(0), n, [&](Value j) {
       for_(Operand(0), n, [&](Value k) {
-        sum.set(sum.get() +
-                x.load((i * n + 7) * n + j * n + k));  // the first product leaves both loops, j * n only the inner one
+        sum.set(sum.get() + x.load((i * n + 7) * n + j * n +
+                                   k));  // the first product moves out of both loops, j * n only out of the inner one
       });
     });
     y.store(i, sum.get());
@@ -365,16 +365,16 @@ TEST(Canonical, HoistsLoopInvariantNodes) {
   EXPECT_EQ(between, 2u) << to_text(fn);
   EXPECT_EQ(inside, 1u) << to_text(fn);
 }
-TEST(Canonical, SinksNodesIntoTheBranchThatUsesThem) {
+TEST(Canonical, MovesNodesIntoTheBranchThatUsesThem) {
   const Function fn = map_kernel("sunk", [] {
     BufferRef x = in("x"), y = out("y");
-    Value v = exp(x.load(global_id()));  // traced outside, used inside
+    Value v = exp(x.load(global_id()));  // traced outside of the branch, used inside
     if_(global_id() < 3, [&] { y.store(global_id(), v); });
   });
   EXPECT_NE(block_of(fn, first(fn, Op::math)), 0u) << to_text(fn);
-  EXPECT_EQ(block_of(fn, first(fn, Op::load)), 0u) << to_text(fn);  // a load stays in place
+  EXPECT_EQ(block_of(fn, first(fn, Op::load)), 0u) << to_text(fn);  // a load is not moved
 }
-TEST(Canonical, EachNodeIsInOneBlockBeforeItsUses) {
+TEST(Canonical, PlacesEachNodeInOneBlockBeforeItsUses) {
   const Function fn = block_kernel("order", {16, 1, 1}, [] {
     BufferRef x = in("x"), y = out("y");
     BufferRef s = shared(DType::f32, 16);
@@ -457,8 +457,8 @@ TEST(Canonical, AllowsBarrierAfterUniformReturn) {
 
 // Hash and text.
 
-// Emulates compilers that evaluate operands in different orders: the same product, with loads traced in either order
-// and on other lines.
+// Simulates compilers that evaluate operands in different orders: the loads of one product are traced in both orders
+// and on different lines.
 TEST(Hash, DoesNotDependOnTraceOrderOrLines) {
   const Function one = map_kernel("product", [&] {
     BufferRef x = in("x"), z = in("z"), y = out("y");
@@ -500,7 +500,7 @@ TEST(Hash, DoesNotDependOnTraceOrderOfMemoriesAndConvergentNodes) {
   EXPECT_EQ(to_text(make(false)), to_text(make(true)));
   EXPECT_EQ(hash_of(make(false)), hash_of(make(true)));
 }
-TEST(Hash, DependsOnSemanticsButNotOnNames) {
+TEST(Hash, DependsOnOperationsButNotOnNames) {
   const auto make = [](const char* name, float factor, int offset, DType t, std::uint32_t block, bool wide) {
     Function fn = block_kernel(name, {block, 1, 1}, [&] {
       BufferRef x = in(name, t), y = out("y", t);
@@ -525,7 +525,7 @@ TEST(Hash, DependsOnSemanticsButNotOnNames) {
   EXPECT_TRUE(to_text(exact).starts_with("kernel exact map exact\n")) << to_text(exact);
   const auto printing = [](const char* text) { return hash_of(map_kernel("p", [&] { print(text, {global_id()}); })); };
   EXPECT_NE(printing("a {}"), printing("b {}"));
-  // The same nodes in other blocks, or with other operations, are different kernels.
+  // The same nodes in different blocks, or with different operations, must have different hashes.
   const auto nested = [](bool inside) {
     return hash_of(map_kernel("n", [&] {
       BufferRef y = out("y");
@@ -592,7 +592,7 @@ TEST(Uniformity, FindsProvablyUniformValues) {
   EXPECT_EQ(checked, wanted.size());
 }
 
-TEST(SharedBytes, IncludeAlignmentOfEachArray) {
+TEST(SharedBytes, IncludeTheAlignmentOfEachArray) {
   const Function fn = block_kernel("bytes", {16, 1, 1}, [] {
     BufferRef a = shared(DType::u8, 5), b = shared(DType::f64, 3), c = shared(DType::f32, 1);
     a.store(0, literal(DType::u8, 1)), b.store(0, 1.0), c.store(0, 1.f);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The f64 functions expanded by lowering, compared with long double: special values, random bits, and values near
+// Compares the f64 functions that lowering expands with long double: for special values, random bits, and values near
 // singularities.
 #include <gtest/gtest.h>
 
@@ -36,12 +36,13 @@ Function expanded(MathOp op) {
   return lowered;
 }
 
-// The error in ulps of the double nearest to `right`; infinite for different special values.
+// Returns the error in ulps relative to the double nearest to `right`. It is infinite if both are special values and
+// differ.
 double ulps(double got, long double right) {
   const auto nearest = static_cast<double>(right);
   if (std::isnan(right) || std::isnan(got)) return std::isnan(right) && std::isnan(got) ? 0 : INFINITY;
   if (got == nearest) return std::signbit(got) == std::signbit(nearest) || nearest != 0 || right != 0 ? 0 : INFINITY;
-  if (std::isinf(nearest) || std::isinf(got)) {  // near overflow the largest double may round either way
+  if (std::isinf(nearest) || std::isinf(got)) {  // near overflow, both the largest double and infinity are accepted
     const double most = std::numeric_limits<double>::max();
     return std::abs(got) >= most && std::abs(right) >= most && std::signbit(got) == std::signbit(right) ? 1 : INFINITY;
   }

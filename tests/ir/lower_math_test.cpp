@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The accuracy of the expanded functions: each is lowered, computed with ir/semantics.h for floats sampled from all bit
-// patterns, and compared with the C library in double. The worst error is printed and compared with math_bound.
+// Tests the accuracy of expanded functions. Each function is lowered, computed with ir/semantics.h for floats sampled
+// from all bit patterns, and compared with the C library in double. The worst error is printed and compared with
+// math_bound.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +17,7 @@
 namespace tessera::ir {
 namespace {
 
-// Computes the value stored by a kernel of pure nodes for many elements at once.
+// Evaluates the value that a kernel of pure nodes stores, for many elements at a time.
 class Evaluator {
  public:
   explicit Evaluator(Function fn) : fn_(std::move(fn)), values_(fn_.nodes.size()) {}
@@ -144,12 +145,13 @@ Evaluator expanded(MathOp op, bool fast_f64 = false) {
 
 double reference(MathOp op, double x, double y) { return apply(op, x, y); }
 
-// The error in ulps of the float nearest to `right`; 0 for equal special values, infinite for different ones.
+// Returns the error in ulps relative to the float nearest to `right`. It is 0 for equal special values and infinite if
+// they differ.
 double ulps(float got, double right) {
   const float nearest = static_cast<float>(right);
   if (std::isnan(right) || std::isnan(got)) return std::isnan(right) && std::isnan(got) ? 0 : INFINITY;
   if (got == nearest) return std::signbit(got) == std::signbit(nearest) || nearest != 0 || right != 0 ? 0 : INFINITY;
-  if (std::isinf(nearest) || std::isinf(got)) {  // near overflow the largest float may round either way
+  if (std::isinf(nearest) || std::isinf(got)) {  // near overflow, both the largest float and infinity are accepted
     const double big = std::numeric_limits<float>::max();
     return std::abs(static_cast<double>(got)) >= big && std::abs(right) >= big &&
                    std::signbit(got) == std::signbit(right)
@@ -182,7 +184,7 @@ TEST_P(Math, ErrorIsWithinItsBound) {
   std::mt19937 random(test_seed());
   Worst worst;
   auto in_range = [&](float x) { return !(x < bound.lowest) && !(x > bound.highest); };
-  // One float of each 2^11 neighbours, over all bit patterns; then more near singularities.
+  // Tests one of every 2^11 consecutive floats, over all bit patterns, and then more floats near singularities.
   std::vector<float> x, y;
   auto flush = [&] {
     if (!two(op)) y.assign(x.size(), 0.0f);
@@ -196,12 +198,12 @@ TEST_P(Math, ErrorIsWithinItsBound) {
     if (std::isnan(f) || in_range(f)) {
       x.push_back(f);
       if (op == MathOp::pow) {
-        // Usually an exponent that keeps the result finite; sometimes an integer, so that negative bases are covered.
+        // Most exponents keep the result finite. Some are integers, so that negative bases are tested too.
         const float l = std::log2(std::abs(f));
         float p = exponent(random) / (l == 0 ? 1 : l);
         if (any(random) % 4 == 0) p = std::rint(p);
         y.push_back(any(random) % 64 == 0 ? std::bit_cast<float>(any(random)) : p);
-      } else if (two(op)) {  // within some powers of two of the first operand, or any value
+      } else if (two(op)) {  // a value within some powers of two of the first operand, or any value
         y.push_back(any(random) % 4 == 0 ? std::bit_cast<float>(any(random)) : f * std::exp2(2 * near(random)));
       }
     }
@@ -227,7 +229,7 @@ TEST_P(Math, ErrorIsWithinItsBound) {
   EXPECT_LE(worst.error, bound.ulp);
 }
 
-TEST_P(Math, SpecialValues) {
+TEST_P(Math, SpecialValuesMatchTheCLibrary) {
   const auto [op, fast_f64] = GetParam();
   const float inf = INFINITY, tiny = 0x1p-149f, most = std::numeric_limits<float>::max(), least = 0x1p-126f;
   const std::vector<float> specials = {
@@ -254,7 +256,7 @@ TEST_P(Math, SpecialValues) {
   }
 }
 
-TEST(math, SineAndCosineOfLargeArgumentsStayInRange) {
+TEST(math, SineAndCosineOfLargeArgumentsAreAtMostOne) {
   std::mt19937 random(test_seed());
   std::uniform_real_distribution<float> exponent(17, 127.9f);
   std::vector<float> x(10000);

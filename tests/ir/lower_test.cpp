@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lowering preserves semantics: lowered kernels are interpreted with all checks and compared with the originals. Most
-// nodes are covered by node_table_test and interpreter_lowered_test.
+// Tests that lowering preserves the meaning of kernels: lowered kernels are interpreted with all checks and compared
+// with the originals. node_table_test and interpreter_lowered_test cover most nodes.
 #include "tests/ir/interpreter_helpers.h"
 
 #include <algorithm>
@@ -61,7 +61,7 @@ std::vector<Target> targets() {
   return all;
 }
 
-TEST(lower, RemovesIndexAndVectorsAndStaysCanonical) {
+TEST(lower, ReplacesIndicesAndVectors) {
   const Function fn = map_kernel("f", [] {
     const BufferRef x = in("x"), y = out("y");
     const Value n = scalar_param("n", DType::index);
@@ -94,7 +94,7 @@ TEST(lower, RemovesUnsupportedNodes) {
   }
 }
 
-TEST(lower, GuardsMapKernelsInUsedDimensions) {
+TEST(lower, GuardsMapKernelsInTheDimensionsTheyUse) {
   const Function one = map_kernel("one", [] { out("y").store(global_id(), 1.0); });
   const Function three = map_kernel(
       "three", [] { out("y").store((global_id(2) * extent(1) + global_id(1)) * extent(0) + global_id(0), 1.0); });
@@ -112,7 +112,7 @@ TEST(lower, GuardsMapKernelsInUsedDimensions) {
   EXPECT_EQ(guarded(three), (std::array<bool, 3>{true, true, true}));
 }
 
-TEST(lower, EmulatedSixteenBitConversionsAreExact) {
+TEST(lower, Emulates16BitFloatConversionsExactly) {
   for (const DType type : {DType::f16, DType::bf16}) {
     const Function fn = map_kernel("convert", [&] {
       const BufferRef h = in("h", type), f = out("f"), g = in("g"), back = out("back", type);
@@ -129,7 +129,7 @@ TEST(lower, EmulatedSixteenBitConversionsAreExact) {
     for (std::size_t i = 0; i < h.size(); ++i) {
       h[i] = static_cast<std::uint16_t>(i);
       g[i] = std::bit_cast<float>(static_cast<std::uint32_t>(rng()));
-      // Half of them close to f16 values, on ties and next to ties.
+      // Half of them are halfway between two f16 values, or close to that.
       if (i % 2)
         g[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(half_value(static_cast<std::uint16_t>(rng()))) +
                                     0x1000u + static_cast<std::uint32_t>(rng() % 3) - 1u);
@@ -148,8 +148,8 @@ TEST(lower, EmulatedSixteenBitConversionsAreExact) {
   }
 }
 
-// The expansion has no race and no read of uninitialised memory at any width and block size.
-TEST(lower, ExpandsBlockOperationsToSharedMemoryAndSubgroups) {
+// The expansion must have no race and no read of uninitialised memory for any width and block size.
+TEST(lower, ExpandsBlockOperations) {
   std::mt19937_64 rng(test_seed());
   for (std::array<std::uint32_t, 3> block :
        {std::array<std::uint32_t, 3>{1, 1, 1}, {3, 1, 1}, {64, 1, 1}, {10, 7, 1}, {5, 5, 5}, {256, 1, 1}}) {
@@ -192,7 +192,7 @@ TEST(lower, ExpandsBlockOperationsToSharedMemoryAndSubgroups) {
   }
 }
 
-TEST(lower, EmulatesFloatAtomicsAlsoInConditions) {
+TEST(lower, EmulatesFloatAtomicsInLoopConditions) {
   const Function fn = map_kernel("atomics", [] {
     const BufferRef z = out("z");
     // The old value of an atomic controls the loop.
@@ -219,7 +219,7 @@ std::string refusal(const Function& fn, const Target& t) {
   return "";
 }
 
-TEST(lower, RejectsUnsupportedKernelsWithKernelAndLine) {
+TEST(lower, RejectsUnsupportedKernels) {
   const Function doubles = map_kernel(
       "doubles", [] { out("y").store(global_id(), cast(DType::f32, cast(DType::f64, in("x").load(global_id())))); });
   Target t = everything();

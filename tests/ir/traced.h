@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creates a kernel from a function that traces it, for tests below the kernel language.
+// Creates kernels from functions that trace them, for tests below the kernel language.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-/// `verified` = false: canonicalised, but not verified.
+/// If `verified` is false, the kernel is canonicalised but not verified.
 template <class F>
 ir::Function trace(std::string name, ir::KernelKind kind, std::array<std::uint32_t, 3> block, F&& body,
                    bool verified = true) {
@@ -26,7 +26,7 @@ template <class F>
 ir::Function map_kernel(std::string name, F&& body) {
   return trace(std::move(name), ir::KernelKind::map, {1, 1, 1}, body);
 }
-/// Extents of 0 become 1: {64} is 64 x 1 x 1.
+/// Block sizes of 0 become 1: {64} means 64 x 1 x 1.
 template <class F>
 ir::Function block_kernel(std::string name, std::array<std::uint32_t, 3> block, F&& body) {
   for (std::uint32_t& n : block) n = n != 0 ? n : 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints the hash and text of kernels whose operands have an unspecified evaluation order in C++. `check` compiles this
-// file with several compilers, and with shifted lines, and compares the outputs.
+// Prints the hash and text of kernels with operands that C++ may evaluate in any order. `check` compiles this file with
+// several compilers and with shifted lines, and compares the outputs.
 #include <cstdio>
 #include <functional>
 #include <limits>
