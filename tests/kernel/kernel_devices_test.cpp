@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel language on every device: aliasing, integer limits, barriers in loops and conditions.
+// Tests the kernel language on every device: aliasing, integer limits, and barriers in loops and conditions.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -60,11 +60,11 @@ TEST_P(OnEveryDevice, AcceptsSameBufferTwiceButRejectsPartialOverlap) {
   EXPECT_EQ(contents(x)[700], got[700] + got[200]);
 }
 
-TEST_P(OnEveryDevice, IntegersWrapWithinAChunkOfLanes) {
+TEST_P(OnEveryDevice, IntegersWrapInVectorisedLoops) {
   const auto wrap = kernel("wrap", [](Buffer<std::int64_t> wide, Buffer<std::int8_t> narrow) {
     auto i = global_id();
     wide[i] = cast<std::int64_t>(cast<std::int32_t>(i) + 2147483640);
-    narrow[i] = cast<std::int8_t>(i) << 9;  // shift amounts are taken modulo the width: by 1
+    narrow[i] = cast<std::int8_t>(i) << 9;  // shift amounts are taken modulo 8, so this shifts by 1
   });
   auto wide = upload(std::vector<std::int64_t>(64));
   auto narrow = upload(std::vector<std::int8_t>(64));
@@ -77,7 +77,7 @@ TEST_P(OnEveryDevice, IntegersWrapWithinAChunkOfLanes) {
   }
 }
 
-TEST_P(OnEveryDevice, CommonMathFunctions) {
+TEST_P(OnEveryDevice, MathFunctionsMatchTheReference) {
   constexpr float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const auto floats = kernel("floats", [](Buffer<const float> x, Buffer<float> y, Buffer<bool> is) {
     auto i = global_id();
@@ -137,7 +137,7 @@ TEST_P(OnEveryDevice, CommonMathFunctions) {
   }
 }
 
-TEST_P(OnEveryDevice, BitwiseAtomics) {
+TEST_P(OnEveryDevice, BitwiseAtomicsMatchTheReference) {
   const auto bits = kernel("bits", [](Buffer<const std::int32_t> x, Buffer<std::int32_t> out) {
     auto i = global_id();
     atomic_and(out, 0, x[i]);
@@ -152,7 +152,7 @@ TEST_P(OnEveryDevice, BitwiseAtomics) {
   EXPECT_EQ(contents(y), out);
 }
 
-TEST_P(OnEveryDevice, DoubleAtomics) {
+TEST_P(OnEveryDevice, AtomicsOnDoublesMatchTheReference) {
   const auto sums = kernel("sums", block(64), [](Buffer<const double> x, Buffer<double> out, Buffer<double> before) {
     Shared<double> part(1);
     auto i = global_id();
@@ -179,7 +179,8 @@ TEST_P(OnEveryDevice, DoubleAtomics) {
   auto y = upload(out), before = upload(std::vector<double>(x.size()));
   sums.launch({x.size()}, upload(x), y, before);
   const auto got = contents(y);
-  EXPECT_EQ(got[0], std::accumulate(x.begin(), x.end(), 0.0));  // integers: exact in any order
+  EXPECT_EQ(got[0],
+            std::accumulate(x.begin(), x.end(), 0.0));  // the values are integers, so the sum is exact in any order
   EXPECT_EQ(got[1], *std::ranges::min_element(x));
   EXPECT_EQ(got[2], *std::ranges::max_element(x));
   auto left = x, found = contents(before);
@@ -190,7 +191,7 @@ TEST_P(OnEveryDevice, DoubleAtomics) {
   EXPECT_TRUE(std::signbit(got[5]) && std::signbit(got[6])) << "atomic_load preserves -0";
 }
 
-TEST_P(OnEveryDevice, MapKernelRunsItsWholeExtentRegardlessOfIndicesUsed) {
+TEST_P(OnEveryDevice, MapKernelRunsItsWholeExtentEvenIfIndicesAreUnused) {
   const auto counts = kernel("counts", [](Buffer<std::uint32_t> count) {
     atomic_add(count, 0, cast<std::uint32_t>(grid_size(1)));  // does not use global_id(1)
   });
@@ -201,7 +202,7 @@ TEST_P(OnEveryDevice, MapKernelRunsItsWholeExtentRegardlessOfIndicesUsed) {
   }
 }
 
-TEST_P(OnEveryDevice, ParametersNamedLikeEmittedIdentifiers) {
+TEST_P(OnEveryDevice, AcceptsParametersNamedLikeEmittedIdentifiers) {
   ir::Builder builder("names", ir::KernelKind::map);
   ir::Function fn;
   {
@@ -218,7 +219,7 @@ TEST_P(OnEveryDevice, ParametersNamedLikeEmittedIdentifiers) {
   EXPECT_EQ(contents(x), std::vector<std::int32_t>(4, 4123));
 }
 
-TEST_P(OnEveryDevice, BarriersInUniformLoopsAndConditions) {
+TEST_P(OnEveryDevice, BarriersWorkInUniformLoopsAndConditions) {
   const auto rotate =
       kernel("rotate", block(64),
              [](Buffer<const std::int32_t> x, Buffer<std::int32_t> y, Val<Index> rounds, Val<std::int32_t> twice) {
@@ -253,8 +254,8 @@ TEST_P(OnEveryDevice, BarriersInUniformLoopsAndConditions) {
     }
 }
 
-// Subgroups diverge from each other within a block; for all subgroup widths of the device.
-TEST_P(OnEveryDevice, SubgroupOperationsInSubgroupUniformBranches) {
+// The subgroups of a block take different branches. Runs with all subgroup widths of the device.
+TEST_P(OnEveryDevice, SubgroupOperationsWorkInSubgroupUniformBranches) {
   constexpr std::size_t threads = 80, count = 3 * threads;
   const auto own_ways =
       kernel("own_ways", block(threads),
@@ -282,10 +283,10 @@ TEST_P(OnEveryDevice, SubgroupOperationsInSubgroupUniformBranches) {
   auto place = upload(poison), odd = upload(poison), looped = upload(poison), drained = upload(poison),
        decided = upload(poison);
   own_ways.launch(blocks(3), input, place, odd, looped, drained, decided);
-  // The device reports the positions of subgroups.
+  // Reads the positions of the subgroups from the results.
   const auto at = contents(place), got_odd = contents(odd), got_looped = contents(looped),
              got_drained = contents(drained), got_decided = contents(decided);
-  std::map<std::pair<std::size_t, int>, std::map<int, std::size_t>> subgroups;  // threads by lane
+  std::map<std::pair<std::size_t, int>, std::map<int, std::size_t>> subgroups;  // lane to thread
   for (std::size_t i = 0; i < count; ++i) subgroups[{i / threads, at[i] / 1000}][at[i] % 1000] = i;
   for (const auto& [name, lanes] : subgroups) {
     const int number = name.second;
@@ -323,8 +324,9 @@ TEST_P(OnEveryDevice, SubgroupOperationsInSubgroupUniformBranches) {
   EXPECT_EQ(error([](auto) { return subgroup_id() < 4; }), "");
 }
 
-// PoCL keeps the private memory of a block's threads on one stack: exceeding it must be rejected instead of crashing.
-TEST_P(OnEveryDevice, LocalMemoryWorksOrIsRejected) {
+// PoCL keeps the private memory of all threads of a block on one stack. If it is too large, the kernel must be rejected
+// instead of crashing.
+TEST_P(OnEveryDevice, RejectsLocalArraysTooLargeForTheDevice) {
   for (const int threads : {64, 1024}) {
     const auto reverse = kernel("reverse_by_hand", block(threads), [](Buffer<const int> x, Buffer<int> y) {
       LocalArray<int> mine(4096);

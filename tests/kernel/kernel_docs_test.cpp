@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps docs/kernels.md correct: every C++ block on the page is contained in this file, compiled and run here, and
-// every runtime error shown there is compared with the actual one.
+// Tests docs/kernels.md. Every C++ block of the page is contained in this file, where it is compiled and run. The
+// errors that the page shows are compared with the actual errors.
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 #include <tessera/testing/testing.h>
@@ -26,9 +26,9 @@ void expect_on_page(F f) {
   page().expect_error(f);
 }
 
-TEST(KernelDocs, EveryBlockIsCompiledHere) { page().expect_blocks_in("tests/kernel/kernel_docs_test.cpp", 20); }
+TEST(KernelDocs, EveryCodeBlockIsCompiled) { page().expect_blocks_in("tests/kernel/kernel_docs_test.cpp", 20); }
 
-// The code below is identical to the code on the page.
+// The code below must be identical to the code on the page.
 // clang-format off
 
 // The first kernel.
@@ -38,7 +38,7 @@ auto saxpy = kernel("saxpy", [](Buffer<const float> x, Buffer<float> y, Val<floa
   y[i] = a * x[i] + y[i];
 });
 
-TEST(KernelDocs, FirstKernel) {
+TEST(KernelDocs, FirstKernelExampleRuns) {
   const DeviceScope scope({Backend::interp, 0});
   std::vector<float> ones(1000, 1.0f), twos(1000, 2.0f);
   DeviceBuffer<float> x(ones), y(twos);
@@ -61,7 +61,7 @@ auto gather = kernel("gather", [](Buffer<const float> table, Buffer<const int> r
   out[i * width + column] = table[row * width + column];
 });
 
-TEST(KernelDocs, Indices) {
+TEST(KernelDocs, IndexExamplesRun) {
   tt::for_each_device([](Device) {
     const int width = 70, height = 33;
     tt::Random random;
@@ -83,7 +83,7 @@ TEST(KernelDocs, Indices) {
   });
 }
 
-// Values, variables, literals.
+// Values, variables and literals.
 
 auto newton = kernel("newton_sqrt", [](Buffer<const float> x, Buffer<float> y) {
   auto i = global_id();
@@ -103,7 +103,7 @@ auto power(int n) {
   });
 }
 
-TEST(KernelDocs, ValuesAndVariables) {
+TEST(KernelDocs, ValueAndVariableExamplesRun) {
   tt::for_each_device([](Device) {
     tt::Random random;
     const auto host = random.values<float>(100, 0.5, 2);
@@ -149,7 +149,7 @@ auto shift_left = kernel("shift_left", [](Buffer<const float> x, Buffer<float> y
   y[i] = x.load_if(i + 1 < x.size(), i + 1, 0);
 });
 
-TEST(KernelDocs, ControlFlow) {
+TEST(KernelDocs, ControlFlowExamplesRun) {
   tt::for_each_device([](Device) {
     const DeviceBuffer<int> start{1, 2, 3, 7, 27};
     tt::Poisoned<int> steps(5);
@@ -187,7 +187,7 @@ auto fall = kernel("fall", [](Buffer<Particle> particles, Val<float> dt) {
   });
 });
 
-TEST(KernelDocs, Structs) {
+TEST(KernelDocs, StructExamplesRun) {
   tt::for_each_device([](Device) {
     std::vector<Particle> host(1000, {.height = 2, .speed = 0, .bounces = 0});
     DeviceBuffer<Particle> particles(host);
@@ -210,7 +210,7 @@ TEST(KernelDocs, Structs) {
   });
 }
 
-// Helpers.
+// Helper functions.
 
 auto silu(Val<float> x) { return x / (1 + exp(-x)); }
 
@@ -226,7 +226,7 @@ auto gate = kernel("gate", [](Buffer<const float> up, Buffer<float> out, Val<Ind
   out[row * width + column] = silu(m(row, column));
 });
 
-TEST(KernelDocs, Helpers) {
+TEST(KernelDocs, HelperFunctionExamplesRun) {
   tt::for_each_device([](Device) {
     tt::Random random;
     const auto host = random.values<float>(40, -5, 5);
@@ -304,7 +304,7 @@ auto histogram = kernel("histogram", [](Buffer<const std::uint8_t> x, Buffer<int
   if_(bin == 9 && before == 0, [&] { first_of_bin_9[0] = cast<int>(i); });
 });
 
-TEST(KernelDocs, Blocks) {
+TEST(KernelDocs, BlockExamplesRun) {
   tt::for_each_device([](Device) {
     tt::Random random;
     const auto host = random.values<float>(1000, -3, 3);
@@ -351,13 +351,13 @@ TEST(KernelDocs, Blocks) {
   });
 }
 
-// Products of matrices.
+// Matrix products.
 
 auto multiply_tiles = kernel("multiply_tiles", block(128), [](Buffer<const half> a, Buffer<const half> b, Buffer<float> c,
                                                               Val<Index> m, Val<Index> n, Val<Index> k) {
   auto columns = n / 16, tiles = m / 16 * columns;
   auto first = block_id() * subgroup_count() + subgroup_id();
-  for_(first, tiles, block_count() * subgroup_count(), [&](Val<Index> tile) {  // subgroups take tiles in turn
+  for_(first, tiles, block_count() * subgroup_count(), [&](Val<Index> tile) {  // one tile per subgroup and iteration
     auto row = tile / columns * 16, column = tile % columns * 16;
     MatrixAccumulator sum;
     MatrixLeft<half> left;
@@ -394,7 +394,7 @@ auto linear_layer = kernel("linear_layer", block(128), [](Buffer<const half> x, 
   });
 });
 
-TEST(KernelDocs, Matrices) {
+TEST(KernelDocs, MatrixExamplesRun) {
   tt::for_each_device([](Device) {
     tt::Random random;
     const std::size_t m = 48, n = 128, k = 80;
@@ -427,7 +427,7 @@ TEST(KernelDocs, Matrices) {
   });
 }
 
-// 16-bit floats, vectors, packed bytes, print.
+// 16-bit floats, vectors, packed bytes and print.
 
 auto scale_half = kernel("scale_half", [](Buffer<half> x, Val<float> factor) {
   auto i = global_id();
@@ -450,7 +450,7 @@ auto talk = kernel("talk", [](Buffer<const float> x) {
   if_(x[i] < 0, [&] { print("x[{}] is {:.4}", i, x[i]); });
 });
 
-TEST(KernelDocs, Types) {
+TEST(KernelDocs, HalfVectorAndPrintExamplesRun) {
   tt::for_each_device([](Device) {
     DeviceBuffer<half> x{half(1), half(2), half(0.1f)};
     scale_half.launch({3}, x, 3.0f);
@@ -477,8 +477,8 @@ TEST(KernelDocs, Types) {
   });
 }
 
-// As docs/devices.md has it.
-TEST(KernelDocs, AReplayChangesAScalarInASlot) {
+// The same code as in docs/devices.md.
+TEST(KernelDocs, ReplayUsesTheNewValueOfASlot) {
   tt::for_each_device([](Device device) {
     Queue& queue = Queue::of(device);
     auto scale = kernel("scale", [](Buffer<float> y, Val<float> a, Val<Index> n) {
@@ -495,7 +495,7 @@ TEST(KernelDocs, AReplayChangesAScalarInASlot) {
 
 // Errors.
 
-TEST(KernelDocs, ErrorsWhileTracing) {
+TEST(KernelDocs, TracingErrorsMatchThePage) {
   expect_on_page([] {
 #line 1 "smooth.cpp"
     auto smooth = kernel("smooth", block(64), [](Buffer<const float> x, Buffer<float> y) {
@@ -525,7 +525,7 @@ auto some_lanes = kernel("some_lanes", block(64), [](Buffer<float> x) {
   });
 }
 
-TEST(KernelDocs, ErrorsWhenLaunched) {
+TEST(KernelDocs, LaunchErrorsMatchThePage) {
   const DeviceScope scope({Backend::interp, 0});
   DeviceBuffer<float> y(100);
   expect_on_page([&] {
@@ -585,7 +585,7 @@ auto copy_to = kernel("copy_to", [](Buffer<const float> x, Buffer<float> y) {
   if_(i < 48, [&] { y[i] = x[i]; });
 });
 
-TEST(KernelDocs, ChecksOfTheInterpreter) {
+TEST(KernelDocs, InterpreterFindingsMatchThePage) {
   const DeviceScope scope({Backend::interp, 0});
   std::vector<float> numbers(64);
   for (std::size_t i = 0; i < 64; ++i) numbers[i] = static_cast<float>(i);

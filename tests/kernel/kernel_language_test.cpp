@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel language, tested by the traced IR: types, literals, lines, memory, control flow, and kernels created
-// before main.
+// Tests the kernel language by comparing the traced IR: types, literals, lines, memory, control flow, and kernels
+// created before main.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -23,7 +23,7 @@ __attribute__((init_priority(101))) MapKernel<Buffer<const float>, Buffer<float>
 
 namespace {
 
-// The traced text without the lines that declare the kernel, parameters and memory.
+// Returns the traced text without the lines that declare the kernel, its parameters and its memory.
 template <class K>
 std::string body(const K& k) {
   std::string out;
@@ -58,7 +58,7 @@ std::string block_error(F f) {
 }
 std::string here(int line) { return "kernel_language_test.cpp:" + std::to_string(line); }
 
-TEST(KernelLanguage, TracesBeforeMain) {
+TEST(KernelLanguage, TracesKernelsBeforeMain) {
   EXPECT_EQ(early.text(),
             "kernel early map\n"
             "  buffer arg0: f32 read\n"
@@ -71,7 +71,7 @@ TEST(KernelLanguage, TracesBeforeMain) {
             "  store arg1[global_id(0)], %4\n");
 }
 
-TEST(KernelLanguage, SignaturesOfAllElementTypes) {
+TEST(KernelLanguage, AcceptsParametersOfAllElementTypes) {
   auto k = kernel("all", [](Buffer<bool>, Buffer<const std::int8_t>, Buffer<std::uint8_t>, Buffer<std::int16_t>,
                             Buffer<std::uint16_t>, Buffer<const half>, Buffer<bfloat16>, Buffer<double>,
                             Val<std::int64_t>, Val<std::uint64_t>, Val<bool>, Val<Index>) {});
@@ -101,7 +101,7 @@ TEST(KernelLanguage, LiteralsTakeTheTypeOfTheOtherOperand) {
       "3:f64\n"
       "store arg1[%7], %8\n"
       "%9: u8 = load arg2[0:index]\n%10: index = rem arg3, 4:index\n%11: u8 = and %9, 15:u8\nstore arg2[%10], %11\n");
-  // A literal that the type cannot represent is an error that names the line.
+  // If a type cannot represent a literal, the error names the line.
   const int line = __LINE__ + 1;
   const std::string error = map_error([](Buffer<std::uint8_t> b) { b[0] = b[1] + 256; });
   EXPECT_TRUE(holds(error, "kernel wrong, " + here(line))) << error;
@@ -116,14 +116,14 @@ TEST(KernelLanguage, LiteralsTakeTheTypeOfTheOtherOperand) {
             "store arg0[0:index], 0.099975586:f16\nstore arg0[1:index], 2:f16\n");
 }
 
-TEST(KernelLanguage, CapturedHostNumbersAreConstants) {
+TEST(KernelLanguage, CapturedHostNumbersBecomeConstants) {
   float scale = 3;
   auto k = kernel("k", [&](Buffer<float> x) { x[0] = scale * x[0]; });
   scale = 7;
   EXPECT_TRUE(holds(k.text(), "mul 3:f32, %1"));
 }
 
-TEST(KernelLanguage, SixteenBitFloatsComputeAsFloat) {
+TEST(KernelLanguage, ComputesWith16BitFloatsInFloat) {
   EXPECT_EQ(map_text([](Buffer<const half> h, Buffer<bfloat16> b, Val<float> f) {
               auto product = h[0] * b[0];
               static_assert(std::same_as<decltype(product), Val<float>>);
@@ -138,14 +138,14 @@ TEST(KernelLanguage, SixteenBitFloatsComputeAsFloat) {
             "store arg1[4:index], %14\n");
 }
 
-TEST(KernelLanguage, ElementsAreReadWhenEvaluated) {
+TEST(KernelLanguage, LoadsElementsWhenTheyAreEvaluated) {
   EXPECT_EQ(map_text([](Buffer<float> x) {
               auto before = x[0];
               x[0] = 2;
               x[1] = before;
             }),
             "%1: f32 = load arg0[0:index]\nstore arg0[0:index], 2:f32\nstore arg0[1:index], %1\n");
-  // An element that is only assigned is not read.
+  // An element that is only assigned is not loaded.
   EXPECT_EQ(map_text([](Buffer<float> x, Buffer<int> n) {
               x[n[0]] = 1;
               auto unused = x[3];
@@ -163,7 +163,7 @@ TEST(KernelLanguage, ElementsAreReadWhenEvaluated) {
       "%6: f32 = load arg0[3:index]\nstore arg0[2:index], %6\n");
 }
 
-TEST(KernelLanguage, VariablesAreCopiedByValue) {
+TEST(KernelLanguage, CopiesVariablesByValue) {
   EXPECT_EQ(map_text([](Buffer<float> x) {
               Var<float> a = x[0];
               Var<float> b = a;
@@ -178,7 +178,7 @@ TEST(KernelLanguage, VariablesAreCopiedByValue) {
             "%5: f32 = load local1[0:index]\nstore local2[0:index], %5\n"
             "%6: f32 = load local1[0:index]\n%7: f32 = load local2[0:index]\n%8: f32 = mul %6, %7\nstore "
             "arg0[1:index], %8\n");
-  // A variable in a loop's body is initialised in each iteration, and an array of variables is a register tile.
+  // A variable in the body of a loop is initialised in each iteration. An array of variables works too.
   EXPECT_EQ(map_text([](Buffer<float> x) {
               for_(0, 3, [&](Val<Index> i) {
                 Var<float> tile[2];
@@ -198,7 +198,7 @@ TEST(KernelLanguage, VariablesAreCopiedByValue) {
             "  store arg0[i1], %11\n");
 }
 
-TEST(KernelLanguage, ControlFlow) {
+TEST(KernelLanguage, TracesControlFlow) {
   EXPECT_EQ(
       map_text([](Buffer<int> x, Val<int> n) {
         if_(
@@ -207,7 +207,7 @@ TEST(KernelLanguage, ControlFlow) {
         Var<int> left = n;
         while_([&] { return left > 0; }, [&] { left -= x[left]; });
         return_();
-        x[0] = 9;  // dropped
+        x[0] = 9;  // removed, because it follows a return_
       }),
       "%1: i32 = load arg0[0:index]\n%2: bool = gt arg1, 0:i32\n%3: bool = ne %1, 2:i32\n%4: bool = and %2, %3\n"
       "if %4\n  store arg0[1:index], 1:i32\nelse\n  store arg0[2:index], 2:i32\n"
@@ -216,7 +216,7 @@ TEST(KernelLanguage, ControlFlow) {
       "while\n    %7: i32 = load local1[0:index]\n    %8: bool = gt %7, 0:i32\n  holds %8\n"
       "  %9: i32 = load local1[0:index]\n  %10: i32 = load local1[0:index]\n  %11: index = cast %10\n"
       "  %12: i32 = load arg0[%11]\n  %13: i32 = sub %9, %12\n  store local1[0:index], %13\n");
-  // A host loop unrolls, a traced one does not.
+  // A C++ loop unrolls, a traced loop does not.
   auto unrolled = map_text([](Buffer<float> x) {
     for (int j = 0; j < 3; ++j) x[j] = 1;
   });
@@ -225,7 +225,7 @@ TEST(KernelLanguage, ControlFlow) {
   EXPECT_EQ(traced, "for i1 from 0:index to 3:index step 1:index\n  store arg0[i1], 1:f32\n");
 }
 
-TEST(KernelLanguage, FunctionsAndConversions) {
+TEST(KernelLanguage, TracesFunctionsAndConversions) {
   EXPECT_EQ(
       map_text([](Buffer<float> x, Buffer<std::int32_t> n, Buffer<std::uint32_t> u, Val<Index> k) {
         x[0] = exp(x[1]) + pow(x[1], 2) + fma(x[1], 2, x[2]);
@@ -260,7 +260,7 @@ TEST(KernelLanguage, FunctionsAndConversions) {
       "%42: i32 = load arg1[3:index]\n%43: i32 = neg %42\nstore arg1[3:index], %43\n");
 }
 
-TEST(KernelLanguage, BlocksSharedMemoryAndAtomics) {
+TEST(KernelLanguage, TracesBlockOperationsSharedMemoryAndAtomics) {
   EXPECT_EQ(block_text([](Buffer<const float> x, Buffer<float> y, Buffer<int> count) {
               Shared<float> tile(64);
               auto t = thread_id();
@@ -289,7 +289,7 @@ TEST(KernelLanguage, BlocksSharedMemoryAndAtomics) {
             "%14: i32 = atomic_max arg2[2:index], %12\nprint \"thread {} has {}\" thread_id(0), %5\n");
 }
 
-TEST(KernelLanguage, FunctionsOfFloatsAndBits) {
+TEST(KernelLanguage, TracesFunctionsOfFloatsAndBits) {
   EXPECT_EQ(map_text([](Buffer<float> x, Buffer<half> h, Buffer<bool> b) {
               x[0] = atan2(1, tan(x[0]));
               x[1] = hypot(round(x[1]), 2.5);
@@ -317,7 +317,7 @@ TEST(KernelLanguage, FunctionsOfFloatsAndBits) {
             "%1: f64 = atomic_cas arg0[0:index], 0:f64, 0:f64\nstore arg0[1:index], %1\n");
 }
 
-TEST(KernelLanguage, VectorsAndLocalArrays) {
+TEST(KernelLanguage, TracesVectorsAndLocalArrays) {
   EXPECT_EQ(
       map_text([](Buffer<const float> x, Buffer<float> y) {
         auto v = x.load<4>(4 * global_id());
@@ -332,7 +332,7 @@ TEST(KernelLanguage, VectorsAndLocalArrays) {
       "%7: i32 = load local1[3:index]\n%8: index = cast %7\n%9: f32 = extract %2, 0\nstore arg1[%8], %9\n");
 }
 
-// The line of the first node with this operation.
+// Returns the line of the first node with this operation.
 int line_of(const ir::Function& fn, ir::Op op) {
   for (std::size_t i = 1; i < fn.nodes.size(); ++i)
     if (fn.nodes[i].op == op) return fn.sources[i].line;
@@ -341,7 +341,7 @@ int line_of(const ir::Function& fn, ir::Op op) {
 
 // The tests below depend on line numbers.
 // clang-format off
-TEST(KernelLanguage, NodesRecordTheirLines) {
+TEST(KernelLanguage, RecordsTheLineOfEachNode) {
   const int line = __LINE__;
   auto k = kernel("k", block(64), [](Buffer<float> x, Buffer<int> n, Val<float> f) {
     auto v = f * f;
@@ -372,7 +372,7 @@ TEST(KernelLanguage, NodesRecordTheirLines) {
   EXPECT_EQ(line_of(fn, ir::Op::for_), line + 14);
 }
 
-TEST(KernelLanguage, ErrorsWhileTracingNameKernelAndLine) {
+TEST(KernelLanguage, TracingErrorsContainKernelAndLine) {
   auto barrier_error = block_error([](Buffer<const float> x, Buffer<float> y) {
     if_(x[thread_id()] > 0, [&] {
       barrier();
@@ -400,11 +400,11 @@ TEST(KernelLanguage, ErrorsWhileTracingNameKernelAndLine) {
 }
 // clang-format on
 
-// A value stored in a static or a capture during one trace would be a different node in the next.
+// If a value is kept in a static variable or a capture, its id refers to a different node in the next trace.
 template <class T, class F>
 void expect_refused_elsewhere(const char* what, F&& use) {
   std::optional<T> kept;
-  kernel("keeps", [&](Buffer<float> y) { use(kept, y); });  // valid in its own trace
+  kernel("keeps", [&](Buffer<float> y) { use(kept, y); });  // allowed in the trace that created it
   ASSERT_TRUE(kept.has_value()) << what;
   const std::string text = test::text_of<KernelError>([&] { kernel("uses", [&](Buffer<float> y) { use(kept, y); }); });
   EXPECT_NE(text.find("uses"), std::string::npos) << what << ": " << text;
@@ -449,7 +449,7 @@ TEST(KernelLanguage, RejectsValuesOfAnotherTrace) {
     if (!kept) kept.emplace(global_id());
     y[*kept] = 1.f;
   });
-  // Also for an id beyond the nodes of the other trace.
+  // The id may also exceed the number of nodes of the other trace.
   std::optional<Val<float>> last;
   kernel("long", [&](Buffer<float> y) {
     Var<float> sum = y[0];
@@ -460,7 +460,7 @@ TEST(KernelLanguage, RejectsValuesOfAnotherTrace) {
   EXPECT_THROW(kernel("short", [&](Buffer<float> y) { y[0] = *last + 1.f; }), KernelError);
 }
 
-TEST(KernelLanguage, HelpersAreOrdinaryFunctions) {
+TEST(KernelLanguage, CallsHelperFunctions) {
   auto silu = [](auto x) { return x / (1 + exp(-x)); };
   struct Rows {
     Buffer<const float> data;
@@ -476,7 +476,7 @@ TEST(KernelLanguage, HelpersAreOrdinaryFunctions) {
       "%5: f32 = exp %4\n%6: f32 = add 1:f32, %5\n%7: f32 = div %3, %6\nstore arg1[0:index], %7\n");
 }
 
-TEST(KernelLanguage, LaunchArgumentsAreRangeChecked) {
+TEST(KernelLanguage, RejectsLaunchArgumentsOutOfRange) {
   auto k = kernel("k", [](Val<std::int8_t> n, Val<std::uint32_t> u) { (void)n, (void)u; });
   EXPECT_TRUE(holds(message([&] { k.launch({1}, 200, 1); }),
                     "out of the range of its parameter (argument = 200, parameter = i8)"));
@@ -491,7 +491,7 @@ TEST(KernelLanguage, LaunchArgumentsAreRangeChecked) {
 
 }  // namespace
 
-// User functions with the names of rejected std functions.
+// User functions that have the names of rejected std functions.
 namespace mine {
 Val<float> fabs(Val<float> v) { return select(v < 0.0f, -v, v); }
 Val<float> fmin(Val<float> a, Val<float> b) { return select(a < b, a, b); }
@@ -501,7 +501,7 @@ float block_sum(const std::vector<float>& all) {
   for (const float x : all) sum += x;
   return sum;
 }
-TEST(KernelLanguage, UserFunctionsTakePrecedence) {
+TEST(KernelLanguage, PrefersUserFunctionsToRejectedStdFunctions) {
   const auto k = kernel("own", [](Buffer<float> x) {
     const auto i = global_id();
     Var<float> v = x[i];
@@ -521,7 +521,7 @@ namespace {
 
 TEST(KernelLanguage, IncrementsAndAssignmentsReturnValues) {
   EXPECT_EQ(map_text([](Buffer<int> n) {
-              Var count = n[0];  // a Var<int>
+              Var count = n[0];  // Var<int>
               auto before = count++;
               --count;
               n[1] = before;
@@ -547,7 +547,7 @@ TEST(KernelLanguage, IncrementsAndAssignmentsReturnValues) {
       (std::is_same_v<decltype(Var(0.0)), Var<float>> && std::is_same_v<decltype(Var(1u)), Var<std::uint32_t>>));
 }
 
-TEST(KernelLanguage, TwoDimensionalMemory) {
+TEST(KernelLanguage, IndexesTwoDimensionalMemory) {
   const auto text = [](auto f) { return kernel("k", block(64), f).text(); };
   EXPECT_EQ(text([](Buffer<float> x, Buffer<const int> row) {
               Shared<float> t(32, 33);
@@ -592,7 +592,7 @@ TEST(KernelLanguage, RejectsIfWithEmptyBody) {
               }).size() > 0);
 }
 
-TEST(KernelLanguage, PrintFormatsMustMatchValues) {
+TEST(KernelLanguage, RejectsPrintFormatsThatDoNotMatchTheValues) {
   const auto refused = [](const char* format, auto... host) {
     return message([&] { kernel("says", [&](Buffer<float> x) { print(format, x[0], host...); }); });
   };

@@ -25,7 +25,7 @@ using test::expect_contains;
 using test::text_of;
 constexpr std::uint64_t n = 1000;
 
-/// out[i] = a * x[i] + y[i]; the signature allows writing `y`, but the kernel does not.
+/// Computes out[i] = a * x[i] + y[i]. The signature allows writing `y`, but the kernel does not write it.
 Kernel axpy(const std::string& name = "axpy") {
   test::set_body(name, [](const test::Launch& l) {
     const float a = std::bit_cast<float>(static_cast<std::uint32_t>(l.arguments[3].bits));
@@ -43,7 +43,7 @@ Kernel axpy(const std::string& name = "axpy") {
   return Kernel(b.finish());
 }
 
-/// A minimal block kernel with the given block size and shared memory.
+/// Returns a minimal block kernel with the given block size and shared memory.
 Kernel blocks(std::array<std::uint32_t, 3> size, std::uint64_t shared_floats, const std::string& name = "tile_kernel") {
   test::set_body(name, [](const test::Launch& l) {
     std::fill_n(l.arguments[0].as<float>(), l.arguments[0].elements,
@@ -90,7 +90,7 @@ class KernelLaunch : public test::DeviceTest {
   const LaunchArgument two = LaunchArgument::scalar(2.0f);
 };
 
-TEST_F(KernelLaunch, ComputesAndCompilesOnce) {
+TEST_F(KernelLaunch, CompilesOnceForRepeatedLaunches) {
   const Device d = fresh();
   behaviour(d)->max_delay_us = 100;
   const Kernel k = axpy();
@@ -109,7 +109,7 @@ TEST_F(KernelLaunch, ComputesAndCompilesOnce) {
   expect_contains(k.source(d), {"axpy"});
 }
 
-TEST_F(KernelLaunch, WrongArgumentsListTheParameters) {
+TEST_F(KernelLaunch, RejectsWrongArgumentsAndListsTheParameters) {
   const Device d = fresh();
   const Kernel k = axpy();
   const auto x = filled(d, 3), y = filled(d, 4), out = filled(d, -1);
@@ -138,7 +138,7 @@ TEST_F(KernelLaunch, WrongArgumentsListTheParameters) {
   expect_contains(text_of<KernelError>([] { Kernel().launch({1, 1, 1}, {}); }), {"the kernel is empty"});
 }
 
-TEST_F(KernelLaunch, DevicesMustBeEqual) {
+TEST_F(KernelLaunch, RejectsBuffersOnDifferentDevices) {
   const Device d = fresh(), e = fresh();
   const Kernel k = axpy();
   const auto x = filled(d, 3), y = filled(e, 4), out = filled(d, -1);
@@ -168,7 +168,7 @@ TEST_F(KernelLaunch, RejectsInvalidShapes) {
                   {"dimension 0", "negative: -5"});
   const std::uint64_t big = std::uint64_t{1} << 40;
   expect_contains(text_of<KernelError>([&] { k.launch({big, big, 1}, {x, y, out, two}); }), {"more than 2^62 threads"});
-  // Arguments are checked even if nothing would run.
+  // Arguments are checked even if no thread would run.
   text_of<KernelError>([&] { k.launch({0, 1, 1}, {x, y, out}); });
   const Kernel b = blocks({8, 1, 1}, 0);
   const auto small = filled(d, 0, 16);
@@ -176,7 +176,7 @@ TEST_F(KernelLaunch, RejectsInvalidShapes) {
   EXPECT_EQ(read(small), std::vector<float>(16, 234)) << "the shape of a block kernel counts blocks";
 }
 
-TEST_F(KernelLaunch, SameViewTwiceRunsThePlainVariant) {
+TEST_F(KernelLaunch, InPlaceLaunchesUseTheAliasingVariant) {
   const Device d = fresh();
   const Kernel k = axpy();
   const auto x = filled(d, 3), y = filled(d, 4);
@@ -185,7 +185,7 @@ TEST_F(KernelLaunch, SameViewTwiceRunsThePlainVariant) {
   ASSERT_EQ(variants(d).size(), 1u);
   EXPECT_FALSE(variants(d)[0].noalias);
   const auto z = filled(d, 0);
-  k.launch({n, 1, 1}, {y, y, z, two});  // read twice; y is not written although its signature allows it
+  k.launch({n, 1, 1}, {y, y, z, two});  // y is passed twice but only read, although its signature allows writing it
   ASSERT_EQ(variants(d).size(), 2u);
   EXPECT_TRUE(variants(d)[1].noalias);
 }
@@ -209,7 +209,7 @@ TEST_F(KernelLaunch, RejectsPartialOverlapWithAWriter) {
   refused(part(0, 100), other, part(0, 101), {"x (bytes 0 to 400", "bytes 0 to 404"});
   EXPECT_EQ(variants(d).size(), 0u);
   k.launch({10, 1, 1}, {part(0, 100), other, part(100, 100), two});     // adjacent
-  k.launch({10, 1, 1}, {part(0, 100), part(50, 100), other, two});      // readers overlap
+  k.launch({10, 1, 1}, {part(0, 100), part(50, 100), other, two});      // the readers overlap
   k.launch({10, 1, 1}, {part(0, 100), part(50, 0), part(50, 0), two});  // empty views never overlap
   for (const Variant v : variants(d)) EXPECT_TRUE(v.noalias);
   // Another dtype at the same address.
@@ -226,7 +226,7 @@ TEST_F(KernelLaunch, RejectsPartialOverlapWithAWriter) {
                   {"which has another dtype"});
 }
 
-TEST_F(KernelLaunch, WrappedMemoryOverlapsByAddress) {
+TEST_F(KernelLaunch, DetectsOverlapOfWrappedMemoryByAddress) {
   const Device d = fresh(Backend::cpu);
   ASSERT_EQ(d.index, 0) << "wrapped memory belongs to cpu:0";
   std::vector<float> host(100);
@@ -240,7 +240,7 @@ TEST_F(KernelLaunch, WrappedMemoryOverlapsByAddress) {
       {"overlaps"});
 }
 
-TEST_F(KernelLaunch, LargeLaunchesUse64BitIndices) {
+TEST_F(KernelLaunch, LargeExtentsUse64BitIndices) {
   const Device d = fresh();
   test::set_body("touch", [](const test::Launch&) {});
   ir::Builder b("touch", ir::KernelKind::map);
@@ -252,7 +252,7 @@ TEST_F(KernelLaunch, LargeLaunchesUse64BitIndices) {
   const BufferView small{Storage::allocate(d, 16), 0, 16, DType::u8};
   const std::uint64_t two31 = std::uint64_t{1} << 31;
   const auto last = [&] { return variants(d).back().index64; };
-  // The limit is below 2^31, with room for a loop's last step and for rounding up the grid.
+  // The limit is a little less than 2^31, so that the last step of a loop and rounding up the grid do not overflow.
   k.launch({two31 - 65537, 1, 1}, {small, LaunchArgument::index(0)});
   EXPECT_FALSE(last());
   k.launch({1 << 16, 1 << 15, 1}, {small, LaunchArgument::index(0)});
@@ -266,7 +266,7 @@ TEST_F(KernelLaunch, LargeLaunchesUse64BitIndices) {
   EXPECT_TRUE(variants(e).back().index64);
 }
 
-TEST_F(KernelLaunch, ErrorsNameTheDeviceLimits) {
+TEST_F(KernelLaunch, RejectsBlocksThatExceedTheDeviceLimits) {
   const Device d = fresh();  // 512 threads, 512 x 512 x 64, 32768 bytes
   const auto out = filled(d, 0, 2048);
   const auto refused = [&](const Kernel& k, std::initializer_list<std::string_view> parts) {
@@ -280,12 +280,12 @@ TEST_F(KernelLaunch, ErrorsNameTheDeviceLimits) {
   EXPECT_EQ(read(out)[0], 111);
 }
 
-TEST_F(KernelLaunch, WritersFlushPendingReaders) {
+TEST_F(KernelLaunch, LaunchesFlushPendingReadersOfTheirOutputs) {
   const Device d = fresh();
   const Kernel k = axpy();
   const auto x = filled(d, 3), y = filled(d, 4), z = filled(d, 0), out = filled(d, 100);
   auto pending = std::make_shared<testing::Deferred>();
-  // z = 2 x + out is deferred; then out is written.
+  // z = 2 x + out is deferred, and then out is written.
   pending->on_flush = [&] { k.launch({n, 1, 1}, {x, out, z, two}); };
   pending->read(out.storage);
   pending->read(x.storage);
@@ -295,7 +295,7 @@ TEST_F(KernelLaunch, WritersFlushPendingReaders) {
   pending->read(x.storage);
   bool again = false;
   pending->on_flush = [&] { again = true; };
-  k.launch({n, 1, 1}, {x, y, z, two});  // only reads x
+  k.launch({n, 1, 1}, {x, y, z, two});  // reads x only
   EXPECT_FALSE(again);
   k.launch({0, 1, 1}, {z, y, x, two});  // writes nothing
   EXPECT_FALSE(again);
@@ -303,7 +303,7 @@ TEST_F(KernelLaunch, WritersFlushPendingReaders) {
   EXPECT_TRUE(again);
 }
 
-TEST_F(KernelLaunch, PrepareCompilesInOneBatch) {
+TEST_F(KernelLaunch, PrepareCompilesAllKernelsInOneBatch) {
   const Device d = fresh();
   Queue::of(d);
   const int calls = behaviour(d)->compile_calls;
@@ -311,7 +311,7 @@ TEST_F(KernelLaunch, PrepareCompilesInOneBatch) {
   for (int i = 0; i < 5; ++i) many.push_back(axpy("batch_" + std::to_string(i)));
   many[0].prepare(d);
   EXPECT_EQ(behaviour(d)->compile_calls, calls + 1);
-  many.push_back(many[1]);  // listed twice
+  many.push_back(many[1]);  // the same kernel again
   prepare(d, many);
   EXPECT_EQ(behaviour(d)->compile_calls, calls + 2);
   EXPECT_EQ(variants(d).size(), 5u);
@@ -322,7 +322,7 @@ TEST_F(KernelLaunch, PrepareCompilesInOneBatch) {
   EXPECT_EQ(behaviour(d)->compile_calls, calls + 2);
 }
 
-TEST_F(KernelLaunch, CompilerErrorsNameTheKernelAndAreRetried) {
+TEST_F(KernelLaunch, CompilerErrorsAreReportedAndCompilationIsRetried) {
   const Device d = fresh();
   const auto x = filled(d, 1), out = filled(d, 0);
   const Kernel k = axpy("unlucky");
@@ -336,7 +336,7 @@ TEST_F(KernelLaunch, CompilerErrorsNameTheKernelAndAreRetried) {
   EXPECT_EQ(read(out), std::vector<float>(n, 3));
 }
 
-TEST_F(KernelLaunch, LaunchRejectedByTheDriverThrows) {
+TEST_F(KernelLaunch, ThrowsIfTheDriverRejectsALaunch) {
   const Device d = fresh();
   const auto x = filled(d, 1), out = filled(d, 0);
   const Kernel k = axpy();
@@ -350,7 +350,7 @@ TEST_F(KernelLaunch, LaunchRejectedByTheDriverThrows) {
   EXPECT_EQ(read(out), std::vector<float>(n, 3));
 }
 
-TEST_F(KernelLaunch, KernelsCanBeDestroyedBeforeTheirLaunchesRun) {
+TEST_F(KernelLaunch, KernelsMayBeDestroyedBeforeTheirLaunchesRun) {
   const Device d = fresh();
   behaviour(d)->max_delay_us = 500;
   const auto x = filled(d, 1), out = filled(d, 0);
@@ -363,7 +363,7 @@ TEST_F(KernelLaunch, KernelsCanBeDestroyedBeforeTheirLaunchesRun) {
   EXPECT_EQ(behaviour(d)->live_kernels, before) << "compiled kernels are freed";
 }
 
-TEST_F(KernelLaunch, ThreadsLaunchOneKernelOnTwoDevices) {
+TEST_F(KernelLaunch, LaunchIsThreadSafe) {
   const Device devices[2] = {fresh(), fresh()};
   const Kernel k = axpy("shared_kernel");
   std::vector<std::thread> threads;
@@ -381,7 +381,7 @@ TEST_F(KernelLaunch, ThreadsLaunchOneKernelOnTwoDevices) {
   for (const Device d : devices) EXPECT_EQ(variants(d).size(), 1u) << "compiled once on each";
 }
 
-TEST_F(KernelLaunch, KernelWithoutBuffersRunsOnTheCurrentDevice) {
+TEST_F(KernelLaunch, KernelsWithoutBuffersRunOnTheCurrentDevice) {
   const Device d = fresh();
   test::set_body("nothing", [](const test::Launch&) {});
   ir::Builder b("nothing", ir::KernelKind::map);
@@ -423,7 +423,7 @@ TEST_F(KernelLaunch, PlacementLogCountsLaunchesAndCopies) {
   expect_contains(to_string(log), {to_string(d), "counted", "3.91 KiB in 1", "7.81 KiB in 2"});
 }
 
-TEST_F(KernelLaunch, DumpWritesIrAndSource) {
+TEST_F(KernelLaunch, EnvironmentVariableDumpsIrAndSource) {
   const auto folder = std::filesystem::temp_directory_path() / ("tessera_dump_" + std::to_string(test_seed()));
   ::setenv("TESSERA_DUMP", folder.c_str(), 1);
   rescan();
@@ -458,7 +458,7 @@ struct Size {
   std::size_t hash() const { return static_cast<std::size_t>(width); }
 };
 
-TEST_F(KernelLaunch, FamiliesTraceEachSpecialisationOnce) {
+TEST_F(KernelLaunch, TracesEachSpecialisationOfAFamilyOnce) {
   std::atomic<int> traced = 0;
   KernelFamily<Size> family([&](const Size& size) {
     ++traced;
@@ -482,7 +482,7 @@ TEST_F(KernelLaunch, FamiliesTraceEachSpecialisationOnce) {
   EXPECT_EQ(&family({4}), &four) << "references stay valid";
 }
 
-/// A driver whose launches cost nothing, to measure our own overhead.
+/// A driver that launches without doing any work, to measure the overhead of the library.
 class IdleDriver : public Driver {
   struct Idle : LoadedKernel {
     std::string source() const override { return {}; }
@@ -490,7 +490,7 @@ class IdleDriver : public Driver {
   struct IdleQueue : DriverQueue {
     void upload(const Allocation&, std::size_t, const void*, std::size_t) override {}
     void download(void* to, const Allocation&, std::size_t, std::size_t bytes) override {
-      // The result that the device layer's verification expects.
+      // The result that the self-test of the device layer expects.
       float* y = static_cast<float*>(to);
       for (std::size_t i = 0; i < bytes / 4; ++i) {
         const std::size_t from = i / 64 * 64 + 63 - i % 64;
@@ -524,7 +524,7 @@ class IdleDriver : public Driver {
   std::unique_ptr<DriverDevice> open(int) override { return std::make_unique<IdleDevice>(); }
 };
 
-TEST_F(KernelLaunch, CachedLaunchIsCheap) {
+TEST_F(KernelLaunch, CachedLaunchTakesLessThanItsTimeLimit) {
   register_driver(std::make_unique<IdleDriver>());
   const Device d{Backend::oneapi, 0};
   const Kernel k = axpy();

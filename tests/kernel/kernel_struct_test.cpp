@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers of small structs: the traced IR, results on devices compared with C++, and errors.
+// Tests buffers of small structs: the traced IR, results on devices compared with C++, and errors.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -66,7 +66,7 @@ std::vector<Particle> some_particles(std::size_t n, tt::Random& random) {
   return out;
 }
 
-TEST(KernelStructs, ParticlesAgainstPlainCpp) {
+TEST(KernelStructs, UpdatesStructsLikePlainCpp) {
   tt::for_each_device([](Device) {
     tt::Random random;
     int bounced = 0;
@@ -74,7 +74,7 @@ TEST(KernelStructs, ParticlesAgainstPlainCpp) {
       auto expected = some_particles(n, random);
       DeviceBuffer<Particle> device(expected);
       EXPECT_EQ(device.size(), n);
-      // A power of two, so that the product is exact and contraction has no effect.
+      // The factor is a power of two, so the product is exact and contraction does not change the result.
       update.launch({n}, device, 0.5f);
       for (Particle& p : expected) {
         const float x = p.x + 0.5f * p.vx;
@@ -93,7 +93,7 @@ TEST(KernelStructs, ParticlesAgainstPlainCpp) {
   });
 }
 
-TEST(KernelStructs, SizeCountsStructs) {
+TEST(KernelStructs, SizeReturnsTheNumberOfStructs) {
   tt::for_each_device([](Device) {
     auto sizes = kernel("sizes", [](Buffer<const Particle> a, Buffer<One> b, Buffer<int> out) {
       out[0] = cast<int>(a.size());
@@ -107,7 +107,7 @@ TEST(KernelStructs, SizeCountsStructs) {
   });
 }
 
-TEST(KernelStructs, EightByteFieldsKeepEveryBit) {
+TEST(KernelStructs, PreservesAllBitsOf8ByteFields) {
   auto integers = kernel("wide_integers", [](Buffer<const Wide> in, Buffer<Wide> out) {
     auto i = global_id();
     out[i][&Wide::count] = in[i][&Wide::count] - 1;
@@ -143,7 +143,7 @@ TEST(KernelStructs, EightByteFieldsKeepEveryBit) {
   });
 }
 
-TEST(KernelStructs, FieldAccessIsOneWordOfTheBuffer) {
+TEST(KernelStructs, TracesFieldsAsWordsOfTheBuffer) {
   auto one = kernel("one_field", [](Buffer<const Particle> in, Buffer<Particle> out, Buffer<One> single) {
     auto i = global_id();
     out[i][&Particle::bounces] = in[i][&Particle::bounces] + 1;
@@ -205,8 +205,8 @@ TEST(KernelStructs, SupportsFieldsOfABaseClass) {
   EXPECT_TRUE(holds(k.text(), "store arg0[2:index]")) << k.text();
 }
 
-TEST(KernelStructs, ErrorsNameTheLine) {
-  const int line = __LINE__ + 4;  // of the field, not of the struct
+TEST(KernelStructs, ErrorsContainTheLineOfTheField) {
+  const int line = __LINE__ + 4;  // the line that accesses the field, not the one that declares the struct
   const std::string error = message([] {
     kernel("wrong", [](Buffer<Particle> p) {
       auto q = p[0];
@@ -226,7 +226,7 @@ TEST(KernelStructs, ErrorsNameTheLine) {
   EXPECT_TRUE(holds(packed, "this field is at byte 2 of its struct, which is not a multiple of 4"));
 }
 
-TEST(KernelStructs, LaunchRejectsPartialStructs) {
+TEST(KernelStructs, RejectsLaunchesWithPartialStructs) {
   const DeviceScope scope({Backend::interp, 0});
   DeviceBuffer<std::uint32_t> words(std::vector<std::uint32_t>(13, 0));
   BufferView view = words.view();
@@ -241,7 +241,7 @@ TEST(KernelStructs, LaunchRejectsPartialStructs) {
                     "[launch update_particles] argument 1 (arg0) is a buffer of 12 f32. this kernel takes"));
 }
 
-TEST(KernelStructs, UploadsCountStructs) {
+TEST(KernelStructs, UploadRejectsAWrongNumberOfStructs) {
   DeviceBuffer<Particle> buffer(3);
   EXPECT_EQ(buffer.view().dtype, DType::u32);
   EXPECT_EQ(buffer.view().elements, 18u);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The testing helpers must detect and name errors, and accept correct results.
+// Tests that the testing helpers detect and describe errors, and accept correct results.
 #include "tessera/testing/testing.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ const auto scale = kernel("scale", [](Buffer<const float> x, Buffer<float> y, Va
   y[i] = a * x[i];
 });
 
-TEST(Testing, ComparesWithATolerance) {
+TEST(Testing, ComparesFloatsWithATolerance) {
   const std::vector<float> got = {1, 2, 3.001f, 4};
   const std::vector<double> expected = {1, 2, 3, 4};
   tt::expect_close(got, expected, {.absolute = 0.01});
@@ -54,7 +54,7 @@ TEST(Testing, ComparesWithATolerance) {
   EXPECT_TRUE(
       holds(failure([&] { tt::expect_close(std::vector<float>{1}, std::vector<double>{infinity}, {.relative = 1}); }),
             "expected inf"));
-  // Integers that a double cannot distinguish.
+  // Integers that are equal when converted to double.
   const std::vector<std::int64_t> large = {(1ll << 60) + 1}, larger = {(1ll << 60) + 2};
   tt::expect_equal(large, large);
   EXPECT_TRUE(holds(failure([&] { tt::expect_equal(large, larger); }),
@@ -86,7 +86,7 @@ TEST(Testing, RandomDataDependsOnlyOnTheSeed) {
   EXPECT_EQ(tt::seed(), tt::seed());
 }
 
-TEST(Testing, RunsOnEveryDeviceAndFourInterpreters) {
+TEST(Testing, RunsOnAllDevicesAndFourInterpreters) {
   const auto& devices = tt::all_devices();
   for (int i = 0; i < 4; ++i) EXPECT_NE(std::ranges::find(devices, Device{Backend::interp, i}), devices.end()) << i;
   const auto width =
@@ -101,7 +101,7 @@ TEST(Testing, RunsOnEveryDeviceAndFourInterpreters) {
   EXPECT_EQ(widths, (std::vector<std::int32_t>{32, 1, 8, 64}));
 }
 
-TEST(Testing, CorrectKernelPassesAtAllSizes) {
+TEST(Testing, AcceptsCorrectKernelsAtAllSizes) {
   tt::for_each_device([](Device) {
     tt::Random random;
     for (const std::size_t n : tt::awkward_sizes) {
@@ -118,7 +118,7 @@ TEST(Testing, CorrectKernelPassesAtAllSizes) {
   });
 }
 
-TEST(Testing, FailuresDescribeTheError) {
+TEST(Testing, FailuresContainDeviceElementAndSeed) {
   const auto wrong = failure([] {
     tt::for_each_device([](Device) {
       tt::Random random;
@@ -140,7 +140,7 @@ TEST(Testing, FailuresDescribeTheError) {
 
   const auto past = failure([] {
     tt::for_each_device(std::vector{Device{Backend::interp, 0}}, [](Device) {
-      // A view with one more element than the test checks simulates a kernel that writes out of bounds.
+      // The view has one more element than the test checks, which simulates a kernel that writes out of bounds.
       tt::Poisoned<std::int32_t> out(10);
       BufferView longer = out.view();
       longer.elements += 1;
@@ -152,7 +152,7 @@ TEST(Testing, FailuresDescribeTheError) {
   EXPECT_TRUE(holds(past, "the kernel wrote element [10] of a buffer of 10 elements"));
 }
 
-TEST(Testing, PoisonWorksForEveryType) {
+TEST(Testing, DetectsUnwrittenElementsOfEveryType) {
   tt::for_each_device([](Device) {
     const auto ones = [&]<class T>(T one) {
       const auto fill = kernel("fill", [one](Buffer<T> y) { y[2 * global_id()] = one; });
