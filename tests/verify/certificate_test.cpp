@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Certificates are valid for their model only, and changes are named.
+// Tests that a certificate is valid only for its own model, and that the check reports what has changed.
 #include "tessera/nn/verify/certificate.h"
 
 #include <fstream>
@@ -28,7 +28,7 @@ void write(const std::string& path, const std::string& text) { std::ofstream(pat
 auto network(std::mt19937_64& random) {
   return varied(setup(sequential(dense<2, 12>, relu, dense<12, 12>, relu, dense<12, 3>), {.seed = 1}), random);
 }
-/// A property whose proof needs some splits.
+/// Returns a property that the verifier can only prove by splitting the box.
 template <class Model>
 Property tight(const Model& model, const InputBox& box, std::mt19937_64& random) {
   const Array y = model(test::inputs_of(box, 500, random));
@@ -37,7 +37,7 @@ Property tight(const Model& model, const InputBox& box, std::mt19937_64& random)
 }
 std::string all_of(const CertificateCheck& check) { return to_string(check); }
 
-TEST_P(OnEveryDevice, IsValidForItsModelOnly) {
+TEST_P(OnEveryDevice, CertificateIsValidOnlyForItsModel) {
   const test::Folder folder;
   const std::string file = folder / "proof.json";
   const InputBox box = InputBox::of({2}, -1, 1);
@@ -56,7 +56,7 @@ TEST_P(OnEveryDevice, IsValidForItsModelOnly) {
   EXPECT_LE(check.boxes, proof.boxes);
   EXPECT_EQ(check.boxes, static_cast<std::uint64_t>((proof.tree.size() + 1) / 2));
 
-  // One weight changed in its last bit.
+  // Changes the last bit of one weight.
   auto other = clone(model);
   auto weights = other.template get<2>().weight.template to_vector<float>();
   weights[17] = std::nextafter(weights[17], 10.0f);
@@ -64,19 +64,19 @@ TEST_P(OnEveryDevice, IsValidForItsModelOnly) {
   CertificateCheck changed = check_certificate(other, c);
   EXPECT_FALSE(changed.holds);
   EXPECT_EQ(changed.changed, std::vector<std::string>{"array 2.weight has different elements"});
-  // Another layer; fewer layers.
+  // Another kind of layer, and fewer layers.
   const auto smooth = Sequential{model.template get<0>(), Elementwise{static_cast<Array (*)(Array)>(tanh)},
                                  model.template get<2>(), model.template get<3>(), model.template get<4>()};
   EXPECT_TRUE(holds(all_of(check_certificate(smooth, c)), "layer 1 is"));
   EXPECT_TRUE(holds(all_of(check_certificate(smooth, c)), "Tanh"));
   const auto shorter = Sequential{model.template get<0>(), model.template get<1>(), model.template get<2>()};
   EXPECT_TRUE(holds(all_of(check_certificate(shorter, c)), "the model has 3 layers, expected 5"));
-  // The model was changed after the proof, which no longer holds.
+  // The model was changed after the proof, so the property no longer holds.
   other.template get<4>().bias = other.template get<4>().bias + 100;
   expect_throw<ArgumentError>([&] { certificate_of(other, proof); }, {"does not hold for the current model"});
 }
 
-TEST_P(OnEveryDevice, CertifiesRobustnessAndProbabilities) {
+TEST_P(OnEveryDevice, CertifiesRobustAndProbabilityProperties) {
   const test::Folder folder;
   const std::string file = folder / "proof.json";
   const auto model = varied(setup(sequential(dense<3, 8>, relu, dense<8, 4>, Softmax{}), {.seed = 1}), random);
@@ -96,9 +96,9 @@ TEST_P(OnEveryDevice, CertifiesRobustnessAndProbabilities) {
   expect_throw<ArgumentError>([&] { certificate_of(model, refuted); }, {"refuted", "only proven properties"});
 }
 
-// Bounds are computed on the host with the rounding of the least accurate device, so that they do not depend on the
-// model's device.
-TEST_P(OnEveryDevice, ChecksCertificatesOfOtherDevices) {
+// Bounds are computed on the host. They use the rounding of the least accurate device, so that they do not depend on
+// the device of the model.
+TEST_P(OnEveryDevice, AcceptsCertificatesFromOtherDevices) {
   const Device cpu{Backend::cpu, 0};
   const auto there = network(random);
   const auto here = to(there, cpu);
@@ -125,7 +125,7 @@ TEST_P(OnEveryDevice, ChecksCertificatesOfOtherDevices) {
   }
 }
 
-TEST(Certificates, NamesEditedPartsOfTheFile) {
+TEST(Certificates, CheckReportsEditedPartsOfTheFile) {
   const DeviceScope scope(Device{});
   const test::Folder folder;
   const std::string file = folder / "proof.json";
@@ -169,7 +169,7 @@ TEST(Certificates, NamesEditedPartsOfTheFile) {
     EXPECT_FALSE(check.holds);
     EXPECT_TRUE(holds(all_of(check), "the certificate's \"" + std::string(part) + "\" was edited"));
   }
-  // With matching hashes, every claim is still checked against what can be proven.
+  // If the hashes match, every claim is still proven again.
   struct Forged {
     const char* said;
     std::function<void(Json&)> edit;
@@ -203,7 +203,7 @@ TEST(Certificates, NamesEditedPartsOfTheFile) {
     EXPECT_FALSE(check.holds);
     EXPECT_TRUE(holds(all_of(check), said));
   }
-  // A certificate of another version, and of a device that does not exist here.
+  // The certificate is from another version, and from a device that does not exist here.
   const CertificateCheck older = checked([](Json& j) { j["library"] = "0.0.1", j["device"] = "cuda:0"; }, true);
   EXPECT_TRUE(older.holds) << all_of(older);
   // Files that are not certificates.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exact output range of a small network of dense layers and relu over a square: the square is cut into polygons
-// along the lines where a unit becomes active; within each the network is linear, so its extremes are at corners. In
-// f64, independent of the proofs' code.
+// Computes the exact output range of a small network of dense layers and relu over a square, in f64. The square is cut
+// into polygons along the lines where a unit becomes active. The network is linear within each polygon, so its extreme
+// values are at corners. The code is independent of the verifier.
 #pragma once
 
 #include <algorithm>
@@ -16,16 +16,16 @@
 namespace tessera::test {
 
 using Point = std::array<double, 2>;
-/// a x + b y + c.
+/// The function a x + b y + c.
 using Plane = std::array<double, 3>;
 inline double at(const Plane& f, const Point& p) { return f[0] * p[0] + f[1] * p[1] + f[2]; }
 
 struct Piece {
   std::vector<Point> corners;
-  std::vector<Plane> units;  ///< outputs of the layer there
+  std::vector<Plane> units;  ///< the outputs of the layer as functions of the input, valid within the polygon
 };
 
-/// The part of a polygon where sign * f >= 0 (Sutherland and Hodgman 1974).
+/// Returns the part of a polygon in which sign * f >= 0 (Sutherland and Hodgman 1974).
 inline std::vector<Point> cut(const std::vector<Point>& corners, const Plane& f, double sign) {
   std::vector<Point> out;
   for (std::size_t i = 0; i < corners.size(); ++i) {
@@ -66,7 +66,7 @@ inline void through_relu(std::vector<Piece>& pieces) {
   }
 }
 
-/// Range of the first output over [low, high]^2. Layers are Dense; all others are treated as relu.
+/// Returns the range of the first output over [low, high]^2. Layers other than Dense are treated as relu.
 template <class... Layers>
 std::pair<double, double> exact_range(const Sequential<Layers...>& model, double low, double high) {
   std::vector<Piece> pieces = {{{{low, low}, {high, low}, {high, high}, {low, high}}, {{1, 0, 0}, {0, 1, 0}}}};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Properties and their proofs: each kind, reasons of unknown results, invalid arguments; on every device.
+// Tests each kind of property, the reasons for unknown results, and invalid arguments on every device.
 #include <cmath>
 #include <limits>
 
@@ -21,8 +21,8 @@ using test::varied;
 TESSERA_ON_EVERY_DEVICE();
 
 TEST_P(OnEveryDevice, ProvesAndRefutesRobustness) {
-  // Classes by the sign of x0 - x1, which is 0.6 at the sample: the other class is at distance 0.3 in the infinity
-  // norm, 0.42 in the 2-norm, 0.6 in the 1-norm.
+  // The class is the sign of x0 - x1, which is 0.6 at the sample. The other class is at distance 0.3 in the infinity
+  // norm, 0.42 in the 2-norm and 0.6 in the 1-norm.
   auto model = setup(sequential(dense<2, 2>), {.seed = 1});
   model.get<0>().weight = Array::from<float>({1, -1, -1, 1}, Shape{2, 2});
   model.get<0>().bias = Array::from<float>({0, 0});
@@ -34,7 +34,8 @@ TEST_P(OnEveryDevice, ProvesAndRefutesRobustness) {
   EXPECT_EQ(asked(0.43, Norm::two), Verdict::refuted);
   EXPECT_EQ(asked(0.59, Norm::one), Verdict::proven);
   EXPECT_EQ(asked(0.61, Norm::one), Verdict::refuted);
-  // All inputs of a box: the class changes within it, and at its border.
+  // Tests all inputs of a box. The class changes within the first box, and outside of the second box at a distance of
+  // 0.05.
   const Proof within = prove(model, robust(0.01), InputBox::of({2}, -1, 1));
   ASSERT_EQ(within.verdict, Verdict::refuted) << to_string(within);
   const Counterexample& c = *within.counterexample;
@@ -45,14 +46,14 @@ TEST_P(OnEveryDevice, ProvesAndRefutesRobustness) {
   const InputBox side = InputBox::of(Array::from<float>({0.2f, -1}), Array::from<float>({1, 0.1f}));
   EXPECT_EQ(prove(model, robust(0.04), side).verdict, Verdict::proven);
   EXPECT_EQ(prove(model, robust(0.06), side).verdict, Verdict::refuted);
-  // If two outputs are equal, the class is the first of them, whatever their value.
+  // If two outputs are equal, the class is the first of them.
   auto equal = setup(sequential(dense<2, 2>), {.seed = 1});
   equal.get<0>().weight = Array::zeros({2, 2});
   equal.get<0>().bias = Array::from<float>({1, 1});
   EXPECT_EQ(prove(equal, robust(0.1), at).kept_class, 0);
 }
 
-TEST_P(OnEveryDevice, ProvesFiniteAndProbabilities) {
+TEST_P(OnEveryDevice, ProvesThatOutputsAreFiniteOrProbabilities) {
   auto model = varied(setup(sequential(dense<3, 8>, gelu, dense<8, 4>, Softmax{}), {.seed = 1}), random);
   EXPECT_EQ(prove(model, finite(), InputBox::of({3}, -100, 100)).verdict, Verdict::proven);
   EXPECT_EQ(prove(model, probabilities(), InputBox::of({3}, -3, 3)).verdict, Verdict::proven);
@@ -61,10 +62,10 @@ TEST_P(OnEveryDevice, ProvesFiniteAndProbabilities) {
   const Proof none = prove(plain, probabilities(), InputBox::of({3}, -3, 3));
   ASSERT_EQ(none.verdict, Verdict::refuted);
   EXPECT_FALSE(none.counterexample->what.empty());
-  // Inputs of 1e38 overflow.
+  // Inputs of 1e38 make the outputs overflow.
   const Proof large = prove(plain, finite(), InputBox::of({3}, -3e38f, 3e38f), {.seconds = 2, .boxes = 500});
   EXPECT_EQ(large.verdict, Verdict::refuted) << to_string(large);
-  // A NaN parameter is found.
+  // A NaN in a parameter is found.
   auto broken = setup(logits, {.seed = 1});
   broken.get<2>().bias = Array::from<float>({0, 0, NAN, 0});
   const Proof nan = prove(broken, finite(), InputBox::of({3}, -1, 1));
@@ -72,7 +73,7 @@ TEST_P(OnEveryDevice, ProvesFiniteAndProbabilities) {
   EXPECT_NE(nan.counterexample->what.find("output 2 is nan"), std::string::npos) << nan.counterexample->what;
 }
 
-TEST_P(OnEveryDevice, ProvesBoundsAtTheEdgeOfAnOutputsRange) {
+TEST_P(OnEveryDevice, ProvesBoundsEqualToTheOutputRange) {
   const auto of_two = [&](auto layers) {
     return varied(setup(std::move(layers), {.seed = random(), .input = {2}}), random);
   };
@@ -98,13 +99,13 @@ TEST_P(OnEveryDevice, ProvesBoundsAtTheEdgeOfAnOutputsRange) {
       setup(Sequential{Conv2d{.out = 1, .kernel = 2}, Relu{}, MaxPool2d{}, Flatten{}}, {.seed = 1, .input = {1, 5, 5}}),
       random);
   proven(pooled, bounded(0, 1e6), InputBox::of({1, 5, 5}, -1, 1));
-  // A confident classifier: its outputs reach 0.
+  // A confident classifier. Some of its outputs are 0.
   auto sure = of_two(sequential(dense<2, 8>, relu, dense<8, 3>, Softmax{}));
   sure.template get<2>().weight = sure.template get<2>().weight * 1000;
   proven(sure, probabilities(), box);
   proven(sure, bounded(-1e-300, 1.001), box);
 
-  // Bounds that are violated by one float, or by less than f64 resolves, are not proven.
+  // Bounds that are violated by one float, or by less than the resolution of f64, must not be proven.
   auto small = setup(sequential(dense<1, 2>, relu), {.seed = 1});
   small.template get<0>().weight = Array::from<float>({-1e-30f, 1e-30f}, Shape{2, 1});
   small.template get<0>().bias = Array::zeros({2});
@@ -113,13 +114,13 @@ TEST_P(OnEveryDevice, ProvesBoundsAtTheEdgeOfAnOutputsRange) {
                                    inequality({0, 1e-300}, 0), inequality({-1, 1e-300}, 0)})
     EXPECT_NE(prove(small, property, InputBox::of({1}, -1, 1), {.boxes = 100}).verdict, Verdict::proven)
         << to_string(property);
-  // Nor by less than the resolution of the bound itself: outputs are exactly 0 to 1.
+  // The same for violations below the resolution of the bound itself. The outputs are exactly 0 to 1.
   const auto same = setup(sequential(Flatten{}), {.seed = 1, .input = {2}});
   EXPECT_NE(prove(same, inequality({1, 0x1p-501}, 1), InputBox::of({2}, 0, 1), {.boxes = 100}).verdict,
             Verdict::proven);
 }
 
-TEST_P(OnEveryDevice, UnknownHasAReason) {
+TEST_P(OnEveryDevice, ReportsTheReasonForUnknownResults) {
   const InputBox box = InputBox::of({64}, -1, 1), small = InputBox::of({2}, -1, 1);
   const auto said = [](const Proof& proof) {
     EXPECT_EQ(proof.verdict, Verdict::unknown) << to_string(proof);
@@ -127,13 +128,13 @@ TEST_P(OnEveryDevice, UnknownHasAReason) {
   };
   using test::holds;
   const auto smooth = varied(setup(sequential(dense<2, 6>, relu, dense<6, 2>), {.seed = 1}), random);
-  // Folded or packed by compile.
+  // Layers that compile has folded or packed.
   auto folded = smooth;
   folded.get<0>().folded = Activation::relu;
   EXPECT_TRUE(holds(said(prove(folded, bounded(-100, 100), small)), "layer 0 (Dense): it is folded"));
   const auto dense64 = setup(sequential(dense<64, 64>), {.seed = 1});
   EXPECT_TRUE(holds(said(prove(compile(dense64), bounded(-1e6, 1e6), box)), "it is a compiled model"));
-  // Dtypes other than f32, unsupported functions, models that are not Sequential.
+  // Dtypes other than f32, unsupported functions, and models that are not Sequential.
   const auto narrow = setup(sequential(dense<2, 4>), {.seed = 1, .dtype = DType::bf16});
   EXPECT_TRUE(holds(said(prove(narrow, bounded(-100, 100), small)), "its arrays are bf16"));
   const auto odd = setup(Sequential{Dense{2, 4}, Elementwise{static_cast<Array (*)(Array)>(sin)}}, {.seed = 1});
@@ -145,9 +146,9 @@ TEST_P(OnEveryDevice, UnknownHasAReason) {
   const Own own = setup(Own{}, {.seed = 1});
   EXPECT_TRUE(holds(said(prove(own, bounded(-1, 1e6), small)), "bounds of such layers are not supported"));
   EXPECT_EQ(prove(own, bounded(0.1, 0.2), small).verdict, Verdict::refuted) << "it can be run in any case";
-  // Properties that are tested only.
+  // Properties that are only tested.
   EXPECT_TRUE(holds(said(prove(smooth, lipschitz(1e4, 0.1), small)), "is tested, not proven"));
-  // Limits, and the progress so far.
+  // Limits, and the progress when they were reached.
   const auto deep =
       varied(setup(sequential(dense<64, 64>, relu, dense<64, 64>, relu, dense<64, 1>), {.seed = 1}), random);
   const float some = max(deep(inputs_of(box, 200, random))).item<float>();
@@ -155,14 +156,15 @@ TEST_P(OnEveryDevice, UnknownHasAReason) {
   EXPECT_TRUE(holds(said(prove(deep, close, box, {.boxes = 20, .attack = false})), "stopped after 20 boxes"));
   EXPECT_TRUE(holds(said(prove(deep, close, box, {.seconds = 0, .attack = false})), "stopped after 0 s"));
   EXPECT_TRUE(holds(said(prove(deep, close, box, {.bytes = 10, .attack = false})), "out of memory"));
-  // A bound within rounding error: the minimum over the box is 0, which f32 rounding cannot separate from the bound.
+  // The bound is within the rounding error: the minimum over the box is 0, and f32 rounding makes it impossible to show
+  // that it is not lower.
   auto exact = setup(sequential(dense<2, 1>), {.seed = 1});
   exact.get<0>().weight = Array::from<float>({1, 1}, Shape{1, 2});
   exact.get<0>().bias = Array::from<float>({2});
   EXPECT_TRUE(holds(said(prove(exact, bounded(0, 10), small)), "within the rounding error"));
 }
 
-TEST_P(OnEveryDevice, ReportsProgressAndUsesOptions) {
+TEST_P(OnEveryDevice, ReportsProgressAndAppliesOptions) {
   const auto model =
       varied(setup(sequential(dense<4, 24>, relu, dense<24, 24>, relu, dense<24, 1>), {.seed = 1}), random);
   const InputBox box = InputBox::of({4}, -1, 1);
@@ -178,7 +180,7 @@ TEST_P(OnEveryDevice, ReportsProgressAndUsesOptions) {
   if (proof.verdict == Verdict::proven) {
     EXPECT_EQ(proof.share, 1);
   }
-  // The same query gives the same answer.
+  // The same query must have the same result.
   const Proof again = prove(model, bounded(-1e6, high + 0.3f * (high - low)), box, {.seconds = 30});
   if (proof.verdict == Verdict::proven) {
     EXPECT_EQ(again.tree, proof.tree);
@@ -195,7 +197,7 @@ TEST_P(OnEveryDevice, FindsCounterexamplesInData) {
   const auto steep = find_counterexample(model, lipschitz(1e-3, 0.1), data);
   ASSERT_TRUE(steep);
   EXPECT_TRUE(steep->other_input);
-  // A model that increases with input 0 and decreases with input 1.
+  // The output of this model increases with input 0 and decreases with input 1.
   auto slope = setup(sequential(dense<2, 1>), {.seed = 1});
   slope.get<0>().weight = Array::from<float>({1, -1}, Shape{1, 2});
   const Array plane = inputs_of(InputBox::of({2}, -1, 1), 300, random);
@@ -217,8 +219,8 @@ TEST_P(OnEveryDevice, FindsCounterexamplesInData) {
   static_cast<void>(flips);
 }
 
-// A matrix product of 2^33 operations on a GPU may use the vendor's library.
-TEST_P(OnEveryDevice, ProductsOfVendorLibrariesAreUnknown) {
+// GPUs may use a vendor library for a matrix product of 2^33 operations.
+TEST_P(OnEveryDevice, ReportsUnknownIfAVendorLibraryMayBeUsed) {
   const auto wide = setup(sequential(dense<1024, 1024>), {.seed = 1});
   const InputBox box = InputBox::of({1024}, -1, 1);
   const Proof small = prove(wide, finite(), box), large = prove(wide, finite(), box, {.batch = 4096});

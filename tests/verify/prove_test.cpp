@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Proofs are never refuted by attacks and equal exact answers where these are known, and counterexamples are valid; on
-// every device. TESSERA_TEST_LONG=1: a million inputs for each network.
+// Tests on every device that attacks do not refute proofs, that results equal exact ones if these are known, and that
+// counterexamples are valid. TESSERA_TEST_LONG=1 tests a million inputs for each network.
 #include "tessera/nn/verify/prove.h"
 
 #include <cmath>
@@ -25,8 +25,8 @@ TESSERA_ON_EVERY_DEVICE();
 
 bool in_full() { return std::getenv("TESSERA_TEST_LONG") != nullptr; }
 
-/// The results of 1,000 projected gradient descents on `loss` of each sample's outputs; all visited points are passed
-/// to `look`.
+/// Runs `steps` steps of projected gradient descent on `loss` of the outputs, from `starts` random inputs. Passes all
+/// visited points to `look`.
 template <class Model, class Loss, class Look>
 void descend(const Model& model, const InputBox& box, std::mt19937_64& random, const Loss& loss, int starts, int steps,
              const Look& look) {
@@ -43,14 +43,14 @@ void descend(const Model& model, const InputBox& box, std::mt19937_64& random, c
   }
 }
 
-/// A network and its properties: tries to refute what was proven.
+/// A network and its properties. Tries to refute properties that were proven.
 template <class Model>
 class Case {
  public:
   Case(std::string name, Model model, InputBox box, std::mt19937_64& random)
       : name_(std::move(name)), model_(std::move(model)), box_(std::move(box)), random_(random) {}
 
-  /// Bounds of the outputs slightly wider than those of random inputs, and the class near one input.
+  /// Tests bounds slightly wider than the outputs of random inputs, and the class near one input.
   int prove_and_attack(std::int64_t points) {
     SCOPED_TRACE(name_);
     const auto [least, most] = range(model_(inputs_of(box_, 256, random_)));
@@ -58,7 +58,8 @@ class Case {
     for (const double wider : {0.2, 1.0, 5.0}) {
       const Property property = bounded(least - wider * (most - least) - 1e-3, most + wider * (most - least) + 1e-3);
       const Proof proof = prove(model_, property, box_, {.seconds = 8, .boxes = 3000});
-      if (proof.verdict == Verdict::refuted) {  // a few inputs are a poor estimate of the worst case in 36 dimensions
+      if (proof.verdict ==
+          Verdict::refuted) {  // in 36 dimensions, a few random inputs are a poor estimate of the worst case
         const auto [low, high] = range(model_(proof.counterexample->input));
         EXPECT_TRUE(low < property.low || high > property.high) << to_string(proof);
       }
@@ -137,7 +138,7 @@ int check(std::string name, Model model, const InputBox& box, std::mt19937_64& r
   return Case<Model>(std::move(name), std::move(model), box, random).prove_and_attack(points);
 }
 
-TEST_P(OnEveryDevice, ProofsAreNotRefutedByRandomInputsAndGradients) {
+TEST_P(OnEveryDevice, AttacksDoNotRefuteProofs) {
   const bool slow = GetParam().backend == Backend::interp;
   const std::int64_t points = in_full() && !slow ? 1'000'000 : slow ? 500 : 10'000;
   const int rounds = is_built_in(GetParam().backend) && !slow ? 3 : 1;  // 30 networks on the CPU
@@ -175,14 +176,14 @@ TEST_P(OnEveryDevice, ProofsAreNotRefutedByRandomInputsAndGradients) {
   EXPECT_GE(proven, networks + networks / 3) << "of " << 2 * networks;
 }
 
-TEST_P(OnEveryDevice, AnswersMatchExhaustiveSplitting) {
+TEST_P(OnEveryDevice, ResultsMatchTheExactOutputRange) {
   const int networks = GetParam().backend == Backend::interp && !in_full() ? 2 : 20;
   for (int i = 0; i < networks; ++i) {
     SCOPED_TRACE(i);
     const InputBox box = InputBox::of({2}, -1, 1);
     const auto model =
         varied(setup(sequential(dense<2, 8>, relu, dense<8, 8>, relu, dense<8, 1>), {.seed = 1}), random);
-    const auto [least, most] = test::exact_range(model, -1, 1);  // in f64, over all patterns of active units
+    const auto [least, most] = test::exact_range(model, -1, 1);  // in f64, over all combinations of active units
     const double size = std::max(std::abs(least), std::abs(most)), slack = 1e-3 * size, far = 100 + size;
     struct Asked {
       Property property;
@@ -191,7 +192,7 @@ TEST_P(OnEveryDevice, AnswersMatchExhaustiveSplitting) {
     for (const Asked& asked : {Asked{bounded(least - slack, far), true}, Asked{bounded(least + slack, far), false},
                                Asked{bounded(-far, most + slack), true}, Asked{bounded(-far, most - slack), false},
                                Asked{inequality({1}, most + slack), true}, Asked{inequality({-2}, -2 * least), true}}) {
-      // (The last one is exact: within rounding error of the bound, so that it cannot be proven.)
+      // (The last property equals the exact range. It is within the rounding error, so it cannot be proven.)
       const bool exact = asked.property.kind == Property::Kind::inequality && asked.property.coefficients[0] < 0;
       const Proof proof = prove(model, asked.property, box, {.seconds = 20});
       if (exact)
@@ -206,14 +207,14 @@ TEST_P(OnEveryDevice, AnswersMatchExhaustiveSplitting) {
       EXPECT_FALSE(verification::wrong_with(asked.property, model(x).to_vector<float>().data(), 1).empty());
       EXPECT_EQ(model(x).to_vector<float>(), proof.counterexample->output.to_vector<float>());
     }
-    // Intervals alone give the same result.
+    // Interval bounds without linear bounds must have the same result.
     const Proof plain =
         prove(model, bounded(least - 0.05 * size, far), box, {.seconds = 20, .linear_bounds = false, .attack = false});
     EXPECT_EQ(plain.verdict, Verdict::proven) << to_string(plain);
   }
 }
 
-/// 1 at (a, b), and 0 where |x - a| + |y - b| is more than 1 / steep.
+/// Returns a model that is 1 at (a, b), and 0 if |x - a| + |y - b| is greater than 1 / steep.
 auto spike(float a, float b, float steep) {
   auto model = setup(sequential(dense<2, 4>, relu, dense<4, 1>, relu), {.seed = 1});
   model.get<0>().weight = Array::from<float>({1, 0, -1, 0, 0, 1, 0, -1}, Shape{4, 2});
@@ -223,9 +224,9 @@ auto spike(float a, float b, float steep) {
   return model;
 }
 
-TEST_P(OnEveryDevice, FindsAPlantedViolation) {
+TEST_P(OnEveryDevice, FindsAViolationInASmallRegion) {
   const InputBox box = InputBox::of({2}, -1, 1);
-  const auto model = spike(0.377f, -0.6123f, 2000);  // above a half on 1 in 8 million of the box
+  const auto model = spike(0.377f, -0.6123f, 2000);  // greater than 0.5 in 1 / 8,000,000 of the box
   EXPECT_FALSE(find_counterexample(model, bounded(-1, 0.5), inputs_of(box, 1000, random)));
   const Proof proof = prove(model, bounded(-1, 0.5), box);
   ASSERT_EQ(proof.verdict, Verdict::refuted) << to_string(proof);
@@ -234,13 +235,14 @@ TEST_P(OnEveryDevice, FindsAPlantedViolation) {
   EXPECT_NEAR(x[1], -0.6123, 5e-4);
   EXPECT_GT(model(proof.counterexample->input).item<float>(), 0.5f);
   EXPECT_NE(proof.counterexample->what.find("above 0.5"), std::string::npos) << proof.counterexample->what;
-  // Next to the spike the property holds.
+  // The property holds in a box next to the spike.
   EXPECT_EQ(prove(model, bounded(-1, 0.5), InputBox::of({2}, 0.378f, 1)).verdict, Verdict::proven);
   EXPECT_EQ(prove(model, bounded(-1, 1.01), box).verdict, Verdict::proven);
 }
 
-TEST_P(OnEveryDevice, BoundsIncludeTheDevicesRounding) {
-  // Sums with cancellation: a device's error is much larger than f64's, and within the bounds.
+TEST_P(OnEveryDevice, BoundsIncludeTheRoundingErrorsOfTheDevice) {
+  // In sums with cancellation, the error of a device is much larger than the error of f64. It must be within the
+  // bounds.
   const std::int64_t k = 700;
   auto model = setup(Sequential{Dense{k, 8}}, {.seed = 1});
   const auto w = numbers(8 * k, -1e4f, 1e4f), b = numbers(8, -1, 1), x = numbers(k, -1e3f, 1e3f);
@@ -267,7 +269,7 @@ TEST_P(OnEveryDevice, BoundsIncludeTheDevicesRounding) {
   EXPECT_GT(off, 1e-12) << "nothing was rounded";
 }
 
-TEST(Prove, LinesAndRangesBoundTheirCurves) {
+TEST(Prove, LinearBoundsAndRangesContainTheActivations) {
   using namespace verification;
   std::mt19937_64 random(testing::seed());
   std::uniform_real_distribution<double> part(-1, 1);
@@ -288,7 +290,7 @@ TEST(Prove, LinesAndRangesBoundTheirCurves) {
         ASSERT_GE(l.above_slope * at + l.above, y)
             << static_cast<int>(kind) << " at " << at << " of " << a << " to " << b;
       }
-      // The lines of smooth curves are close.
+      // The linear bounds of smooth functions must be tight.
       if (kind > CurveKind::leaky && b - a <= 1 && b - a > 1e-3) {
         EXPECT_LT((l.above - l.below) + (l.above_slope - l.below_slope) * (a + b) / 2, 0.6 * (b - a));
       }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks docs/verification.md: every C++ block of it is in this file, where it is compiled and run.
+// Tests docs/verification.md. Every C++ block of the page is contained in this file, where it is compiled and run.
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 
@@ -15,20 +15,20 @@ const test::DocsPage& page() {
   return one;
 }
 
-TEST(VerificationDocs, EveryBlockIsCompiledHere) {
+TEST(VerificationDocs, EveryCodeBlockIsCompiled) {
   page().expect_blocks_in("tests/verify/verification_docs_test.cpp", 5);
 }
 
-/// The lines of a proof without times.
+/// Expects the page to contain each line of `text` except the first one, which contains times.
 void expect_lines(const std::string& text) {
   for (std::size_t at = text.find('\n'); at != text.npos; at = text.find('\n', at + 1))
     page().expect(text.substr(at + 1, text.find('\n', at + 1) - at - 1));
 }
 
-// The following is equal to the page.
+// The code below must be identical to the code on the page.
 // clang-format off
 
-TEST(VerificationDocs, ProvesRefutesAndReportsUnknown) {
+TEST(VerificationDocs, ExamplesProduceTheDocumentedResults) {
   const DeviceScope scope(Device{});
 auto model = setup(sequential(dense<2, 4>, relu, dense<4, 2>), {.seed = 1});
 model.get<0>().weight = Array::from<float>({1, 0, -1, 0, 0, 1, 0, -1}, Shape{4, 2});

@@ -14,7 +14,7 @@ namespace {
 using test::holds;
 using test::Outcome;
 
-/// y0 = |x0| + |x1|, y1 = -y0.
+/// Returns a model with y0 = |x0| + |x1| and y1 = -y0.
 auto network() {
   auto model = setup(sequential(dense<2, 4>, relu, dense<4, 2>), {.seed = 1});
   model.get<0>().weight = Array::from<float>({1, 0, -1, 0, 0, 1, 0, -1}, Shape{4, 2});
@@ -80,7 +80,7 @@ TEST_F(VerifyModel, WritesAndChecksCertificates) {
   EXPECT_TRUE(holds(checked.out, "valid: "));
   const Outcome json = verify({"--certificate", proof, "--json"});
   EXPECT_EQ(nlohmann::json::parse(json.out).at("holds"), true);
-  // The file contains another model.
+  // The file now contains another model.
   {
     const DeviceScope scope(Device{});
     auto other = network();
@@ -90,7 +90,7 @@ TEST_F(VerifyModel, WritesAndChecksCertificates) {
   const Outcome stale = verify({"--certificate", proof});
   EXPECT_EQ(stale.code, 1);
   EXPECT_TRUE(holds(stale.out, "invalid:\n  array 0.bias has different elements\n"));
-  // Without a proof no certificate is written; the existing one is unchanged.
+  // Without a proof, no certificate is written, and the existing certificate is not changed.
   const std::string before = test::text_of(proof);
   const Outcome none =
       verify({"--certificate", proof, "--property",
@@ -100,7 +100,7 @@ TEST_F(VerifyModel, WritesAndChecksCertificates) {
   EXPECT_EQ(test::text_of(proof), before);
 }
 
-TEST_F(VerifyModel, ReadsModelsWrittenByTrain) {
+TEST_F(VerifyModel, ReadsModelsFromTheTrainCommand) {
   const DeviceScope scope(Device{});
   const auto checked = [&](std::vector<std::string> task, const Shape& input, const std::string& shape, auto network) {
     task.insert(task.begin(), "train");
@@ -117,7 +117,7 @@ TEST_F(VerifyModel, ReadsModelsWrittenByTrain) {
                                          "property": "finite()"})j");
     EXPECT_EQ(verify({"--property", finite, "--certificate", proof}).code, 0);
     EXPECT_EQ(verify({"--certificate", proof}).code, 0);
-    // And in a program: loaded into the network that was trained.
+    // The model can also be loaded by a program, into the network that was trained.
     auto loaded = setup(std::move(network), {.seed = 5, .input = input});
     load_model(loaded, model);
     Shape batch = input;
