@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the table of nodes (node_table_test) on older CPUs that this machine can execute code for: narrower vectors, no
-// 16-bit float conversions.
+// Runs the table of nodes (node_table_test) for older CPUs, which have narrower vectors and no 16-bit float
+// conversions. Only CPU levels that this machine can execute are tested.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -13,7 +13,7 @@
 namespace tessera::test {
 namespace {
 
-/// A CPU device that generates code for a named target. Throws DeviceError if this machine cannot run it.
+/// A CPU device that generates code for a given CPU level. Throws DeviceError if this machine cannot run it.
 class CpuTarget : public Target {
  public:
   explicit CpuTarget(std::string target) : name_(std::move(target)) {
@@ -56,7 +56,7 @@ class CpuTarget : public Target {
 
 TEST(CpuValues, EveryCellIsCorrectOnEveryCpuLevel) {
   std::vector<std::unique_ptr<Target>> targets;
-  for (const char* name : {"x86-64-v4", "x86-64-v3", "x86-64-v2", "x86-64"}) {  // "native" is cpu:0
+  for (const char* name : {"x86-64-v4", "x86-64-v3", "x86-64-v2", "x86-64"}) {  // cpu:0 is "native"
     try {
       targets.push_back(std::make_unique<CpuTarget>(name));
     } catch (const DeviceError& e) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Combines cells of the table of nodes into kernels, runs them, and compares the results.
+// Combines cells of the table of nodes into kernels, runs the kernels, and compares the results.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -15,7 +15,7 @@ using namespace ir;
 
 namespace {
 
-/// Several cells with the same inputs in one kernel.
+/// Several cells with the same inputs, combined into one kernel.
 class Batch {
  public:
   Batch(std::span<const Row* const> rows, const World& world)
@@ -25,8 +25,8 @@ class Batch {
             world.block ? std::array<std::uint32_t, 3>{World::block_x, 4, 1} : std::array<std::uint32_t, 3>{1, 1, 1}) {
     const Builder::Scope scope(builder_);
     Tracer tracer(world, slots_, checks_);
-    tracer.scalar(DType::index, world.column.index64 ? Target::wide_index : 1);  // selects the width of index
-    if (world.block) {  // devices with several subgroup widths choose one per kernel
+    tracer.scalar(DType::index, world.column.index64 ? Target::wide_index : 1);  // chooses the width of index
+    if (world.block) {  // a device with several subgroup widths chooses one per kernel
       const BufferRef width = tracer.output(DType::i32, world.n, {});
       slots_.back().cell = no_cell, width_slot_ = slots_.size() - 1;
       width.store(tracer.i(), cast(DType::i32, subgroup_size()));
@@ -39,7 +39,7 @@ class Batch {
   std::size_t parameters() const { return slots_.size(); }
   const Function& traced() const { return builder_.function(); }
 
-  /// Runs the kernel once and sets the cells' outcomes. Throws KernelError if the target rejects it.
+  /// Runs the kernel once and sets the outcomes of the cells. Throws KernelError if the target rejects the kernel.
   void run(Target& target, std::span<Outcome> outcomes) {
     const Function fn = builder_.finish();
     World world = world_;
@@ -174,8 +174,8 @@ class Batch {
   std::vector<std::pair<std::size_t, Check>> checks_;
 };
 
-/// The verifier's verdict on one cell: the error's text, or empty if it is accepted. `has_node`: the kernel contains
-/// the node that the row tests.
+/// The verifier's result for one cell: the text of the error, or "" if the cell is accepted. `has_node` is true if the
+/// kernel contains the node that the row tests.
 struct Verdict {
   std::string refusal;
   bool has_node = false;
@@ -194,7 +194,8 @@ Verdict ask_language(const Row& row, const World& world) {
 }
 
 void run_some(std::span<const Row* const> rows, const World& world, Target& target, std::span<Outcome> outcomes) {
-  constexpr std::size_t most_parameters = 60;  // of 16 bytes each, of the 1,024 that every device supports
+  constexpr std::size_t most_parameters =
+      60;  // each has up to 16 bytes, and every device supports 1,024 bytes of parameters
   try {
     Batch batch(rows, world);
     if (batch.parameters() <= most_parameters || rows.size() == 1) {
@@ -212,7 +213,7 @@ void run_some(std::span<const Row* const> rows, const World& world, Target& targ
   run_some(rows.first(half), world, target, outcomes.first(half));
   run_some(rows.subspan(half), world, target, outcomes.subspan(half));
 }
-/// Runs cells (rows of one column, all of one frame) on a target. Returns one outcome per cell.
+/// Runs cells with the same column and kernel kind on a target. Returns one outcome per cell.
 std::vector<Outcome> run_cells(const std::vector<const Row*>& rows, const World& world, Target& target) {
   std::vector<Outcome> outcomes(rows.size());
   if (!rows.empty()) run_some(rows, world, target, outcomes);
@@ -221,7 +222,7 @@ std::vector<Outcome> run_cells(const std::vector<const Row*>& rows, const World&
 
 bool has(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
-/// True if a target may reject this cell with this error: it lacks a feature, and the error names it.
+/// Returns true if the target may reject the cell with this error: the target lacks a feature, and the error names it.
 bool named(const std::string& error, const Target& target) {
   const Capabilities& can = target.can();
   return (!can.f64 && has(error, "no f64")) || (!can.atomic_i64 && has(error, "no 64-bit atomics")) ||

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the sources that create rows: expected values for a world, as bits.
+// Helpers for the files that create rows. They compute the expected values for a world, as bits.
 #pragma once
 
 #include "tests/nodes/node_table.h"
@@ -11,7 +11,7 @@ void for_each_kind(F f) {
   for (int k = 0; k < static_cast<int>(K::count_); ++k) f(static_cast<K>(k));
 }
 
-/// A row of a map kernel. Errors must contain `name`, or the op if it is empty.
+/// Creates a row for map kernels. Error messages must contain `name`, or the name of the op if `name` is empty.
 template <class K>
 Row row(ir::Op op, K sub, std::string_view name, std::function<void(Tracer&)> cell) {
   Row r;
@@ -27,22 +27,22 @@ Row block_row(ir::Op op, K sub, std::string_view name, std::function<void(Tracer
   return r;
 }
 
-/// The bits of a value, in the dtype in which the column computes.
+/// Returns the bits of a value in the dtype in which the column is computed.
 template <class T>
 std::uint64_t bits_of(Column column, T value) {
   return ir::to_bits(column.compute(), value);
 }
-/// The bits of a value converted to `to`; conversions to 16 bits go through f32.
+/// Returns the bits of a value converted to `to`. Conversions to 16 bits go through f32.
 template <class From>
 std::uint64_t converted(DType to, From value) {
   return ir::with_compute_type(to, [&](auto tag) { return ir::to_bits(to, ir::convert<decltype(tag)>(value)); });
 }
-/// Expected bits without conversion.
+/// Creates expected bits without a conversion.
 template <class F>
 Expected raw(F f) {
   return [f](const World& w, std::size_t i) -> std::optional<std::uint64_t> { return f(w, i); };
 }
-/// f of one element of an input, in the dtype in which the column computes.
+/// Applies f to one element of an input, in the dtype in which the column is computed.
 template <class F>
 Expected at_input(std::vector<std::uint64_t> World::*input, std::size_t at, F f) {
   return [=](const World& w, std::size_t) -> std::optional<std::uint64_t> {
@@ -52,7 +52,7 @@ Expected at_input(std::vector<std::uint64_t> World::*input, std::size_t at, F f)
     });
   };
 }
-/// f of thread i's a, as a bool.
+/// Applies f to `a` of thread i and converts the result to bool.
 template <class F>
 Expected of_inputs_as_bool(F f) {
   return [f](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
@@ -61,14 +61,14 @@ Expected of_inputs_as_bool(F f) {
   };
 }
 
-/// a * b of 16-bit floats, computed in f32 and rounded once.
+/// Returns a * b of 16-bit floats, computed in f32 and rounded once.
 inline Expected product_rounded() {
   return [](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
     return ir::to_bits(w.column.dtype, w.value<float>(w.a, i) * w.value<float>(w.b, i));
   };
 }
 
-/// Vector lanes contain a, b, c and s in this order; `from` rotates them.
+/// Returns the input in a vector lane. Lanes contain a, b, c and s in this order, rotated by `from`.
 inline std::uint64_t input_of_lane(const World& w, std::size_t lane, std::size_t i) {
   return lane == 0 ? w.a[i] : lane == 1 ? w.b[i] : lane == 2 ? w.c[i] : w.s[i];
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of operations of a whole block: mma, subgroup, block_reduce, block_scan, block_uniform, barrier.
+// Rows for operations of a whole block or subgroup: mma, subgroup, block_reduce, block_scan, block_uniform and barrier.
 #include "tests/nodes/node_rows.h"
 
 namespace tessera::test {
@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t threads = World::block_threads;
 
-/// Folds `op` over `input` of the threads range(i) = [begin, end), starting from `first`.
+/// Folds `op` over `input` for the threads range(i) = [begin, end), in order.
 template <class Range>
 Expected folded(BinaryOp op, std::vector<std::uint64_t> World::*input, Range range) {
   return [=](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
@@ -28,7 +28,7 @@ using Range = std::pair<std::size_t, std::size_t>;
 Range of_subgroup(const World& w, std::size_t i) { return {w.subgroup_begin(i), w.subgroup_end(i)}; }
 Range of_block(const World&, std::size_t i) { return {i - i % threads, i - i % threads + threads}; }
 
-/// The value of a in thread `from(w, i)`; the thread's own value if that is outside of the subgroup.
+/// Returns `a` of thread `from(w, i)`, or the thread's own value if that thread is outside of the subgroup.
 template <class F>
 Expected moved(F from) {
   return [from](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
@@ -88,7 +88,8 @@ void reduce_cell(ReduceOp op, Tracer& t) {
   t.result(block_reduce(op, sum ? t.s() : t.a()), folded(step, sum ? &World::s : &World::a, of_block), !sum);
 }
 
-// Matrices of small integers in the column's dtype; each subgroup writes its product to its own part of the output.
+// Matrices of small integers in the dtype of the column. Each subgroup writes its product to its own part of the
+// output.
 constexpr std::size_t side = fragment_side, matrix = side * side;
 std::int64_t left_element(std::size_t i, std::size_t j) { return static_cast<std::int64_t>((i * 7 + j * 3) % 11) - 5; }
 std::int64_t right_element(std::size_t i, std::size_t j) { return static_cast<std::int64_t>((i * 5 + j) % 7) - 3; }
@@ -99,13 +100,13 @@ std::vector<std::uint64_t> elements(DType t, std::int64_t (*element)(std::size_t
   return out;
 }
 
-/// One accumulator per subgroup. `right(i, j)` is the expected value of element (i, j).
+/// Stores one accumulator per subgroup. `right(i, j)` is the expected value of element (i, j).
 void store_matrix(Tracer& t, const Fragment& sums, std::int64_t (*right)(std::size_t i, std::size_t j)) {
   const BufferRef out = t.output(DType::f32, World::blocks * threads * matrix,
                                  [right](const World& w, std::size_t e) -> std::optional<std::uint64_t> {
                                    const std::size_t count = (threads + w.width - 1) / w.width;
                                    if (e / matrix >= World::blocks * count)
-                                     return std::nullopt;  // belongs to no subgroup
+                                     return std::nullopt;  // not in the part of any subgroup
                                    return to_bits(DType::f32, right(e % matrix / side, e % side));
                                  });
   sums.store(out, (block_id() * subgroup_count() + subgroup_id()) * static_cast<int>(matrix), static_cast<int>(side));
@@ -118,7 +119,7 @@ void matrix_cell(bool multiply, Tracer& t) {
                   second = t.memory(t.dtype(), elements(t.dtype(), multiply ? right_element : +unit));
   right.load(second, 0, static_cast<int>(side));
   sums.fill(0.f);
-  if (multiply) {  // twice, so that the second product is added to the first
+  if (multiply) {  // the second product is added to the first
     left.load(first, 0, static_cast<int>(side));
     sums.multiply_add(left, right), sums.multiply_add(left, right);
     return store_matrix(t, sums, [](std::size_t i, std::size_t j) {
@@ -133,7 +134,8 @@ void matrix_cell(bool multiply, Tracer& t) {
   sums.multiply_add(left, right);
   store_matrix(t, sums, [](std::size_t i, std::size_t j) { return left_element(i, j) + left_element(j, i); });
 }
-/// Accumulators are f32 and are loaded and stored directly; factors are observed through a product.
+/// Accumulators are f32 and can be loaded and stored directly. The operands of a product can only be tested through a
+/// product.
 void load_cell(Tracer& t) {
   if (t.dtype() != DType::f32) return matrix_cell(false, t);
   const Fragment sums(FragmentRole::accumulator, DType::f32);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of effects and control: print, if_, for_, while_, return_.
+// Rows for effects and control flow: print, if_, for_, while_ and return_.
 #include <cstdlib>
 
 #include "tests/nodes/node_rows.h"
@@ -25,7 +25,7 @@ void while_cell(Tracer& t) {
            [](const World& w, std::size_t i) -> std::optional<std::uint64_t> { return w.a[i] ? i % 9 : 0; });
 }
 
-/// Begin, end and step of a loop whose last counter value plus step overflows; or small ones.
+/// Returns begin, end and step of a loop. For some dtypes, the last counter plus the step overflows.
 std::vector<std::uint64_t> bounds(Column column) {
   std::vector<std::uint64_t> out;
   const DType t = column.dtype;
@@ -88,7 +88,7 @@ void return_cell(Tracer& t) {
   put(t.a());
 }
 
-// Two threads each print a line; checks its text and the number in it.
+// Two threads print one line each. Checks the text of the line and the number in it.
 void print_cell(Tracer& t) {
   const std::string mark = "cell of " + t.column().name() + " \"at\" 100%: ";
   for (int k : {2, 11}) if_(t.i() == k, [&] { print(mark + "{} is {}", {t.i(), t.s()}); });

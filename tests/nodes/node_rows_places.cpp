@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of sources and destinations of values: constants, parameters, indices, local and shared memory, loads, stores,
-// atomics.
+// Rows for memory and other sources of values: constants, parameters, indices, local and shared memory, loads, stores
+// and atomics.
 #include <algorithm>
 
 #include "tests/nodes/node_rows.h"
@@ -41,7 +41,7 @@ void scalar_cell(Tracer& t) {
   t.results(all);
 }
 
-/// The value of an index kind in thread i and dimension d.
+/// Returns the value of an index kind in thread i and dimension d.
 std::int64_t index_value(IndexKind kind, const World& w, std::size_t i, std::size_t d) {
   const std::size_t t = i % threads, size[] = {World::block_x, threads / World::block_x, 1},
                     count[] = {World::blocks, 1, 1}, thread[] = {t % World::block_x, t / World::block_x, 0},
@@ -65,7 +65,7 @@ std::int64_t index_value(IndexKind kind, const World& w, std::size_t i, std::siz
   };
   return static_cast<std::int64_t>(value());
 }
-// Indices have dtype index; cells of other dtypes cast it.
+// Indices have dtype index. Cells of other dtypes cast them.
 void index_cell(IndexKind kind, Tracer& t) {
   const bool dimensions = kind <= IndexKind::extent;
   std::vector<std::pair<Value, Expected>> all;
@@ -92,7 +92,8 @@ void counter_cell(Tracer& t) {
   });
 }
 
-// Of four elements one is a, one is b, one is still the initial zero; and a variable that only some threads set.
+// Tests an array with four elements, of which one is a, one is b and one is still the initial zero. Also tests a
+// variable that only some threads set.
 void local_cell(Tracer& t) {
   const BufferRef many = local_array(t.dtype(), 4);
   const Value i = t.i();
@@ -147,7 +148,7 @@ void shared_cell(Tracer& t) {
         raw([of](const World& w, std::size_t i) { return w.a[of(i, std::min(i % threads, threads - 4) + 3)]; })}});
 }
 
-/// Memory that contains a: its buffer, or, for index, which buffers cannot store, local memory.
+/// Returns memory that contains a. Buffers cannot store index, so for index this is local memory.
 BufferRef readable(Tracer& t) {
   if (t.dtype() != DType::index) return t.a_memory();
   const BufferRef many = local_array(t.dtype(), 4);
@@ -191,7 +192,7 @@ void load_if_cell(Tracer& t) {
        {a.load_if(some, select(some, t.i() % count, t.i() * 1000 - 7), t.b()),
         raw([n](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[i % n] : w.b[i]; })},
        {a.load_if(some, 2, t.b()), raw([](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[2] : w.b[i]; })},
-       // A varying or uniform mask with a uniform address.
+       // A varying mask and a uniform mask, each with a uniform address.
        {a.load_if(some, 2, t.b(Value(index_literal(1)))),
         raw([](const World& w, std::size_t i) { return i % 3 == 0 ? w.a[2] : w.b[1]; })},
        {a.load_if(extent() > 3, 2, t.b()), raw([](const World& w, std::size_t) { return w.a[2]; })}});
@@ -218,7 +219,7 @@ void store_cell(Tracer& t) {
   const BufferRef some =
       t.memory(t.dtype(), w.c, raw([](const World& v, std::size_t i) { return i % 3 == 2 ? v.b[i] : v.c[i]; }));
   if_(t.i() % 3 == 2, [&] { some.store(t.i(), t.b()); });
-  if (t.column().compute() != t.dtype())  // f32 is rounded when stored
+  if (t.column().compute() != t.dtype())  // stores round f32 to 16 bits
     t.output(t.dtype(), w.n, product_rounded()).store(t.i(), t.a() * t.b());
 }
 void store_vector_cell(std::size_t lanes, Tracer& t) {
@@ -258,8 +259,8 @@ T after(AtomicOp op, T old, T value) {
     default: return value;
   }
 }
-/// Independent of the order: the initial values and all values that threads stored must be the same multiset as all old
-/// values that they read and the final values.
+/// Checks atomics independently of their order. The initial values and the values that threads stored must be the same
+/// multiset as the old values that they read and the final values.
 std::string chain_holds(AtomicOp op, const World& w, const std::vector<std::uint64_t>& ends,
                         const std::vector<std::uint64_t>& olds, std::size_t first, std::size_t count) {
   return with_compute_type(w.column.dtype, [&](auto tag) -> std::string {
@@ -297,7 +298,7 @@ void atomic_cell(AtomicOp op, Tracer& t) {
   };
   const Value old = act(cells);
   t.output(t.dtype(), t.world().n, {}).store(t.i(), old);
-  act(quiet);  // the result is unused
+  act(quiet);  // ignores the result
   t.check([op](const World& w, const std::vector<std::vector<std::uint64_t>>& out) {
     if (op != AtomicOp::exchange && op != AtomicOp::cas && out[0] != out[1])
       return std::string("the final value differs if the old value is not used");
@@ -339,7 +340,7 @@ void add_leaf_rows(std::vector<Row>& rows) {
     else
       rows.push_back(block_row(Op::index, kind, name_of(kind), [kind](Tracer& t) { index_cell(kind, t); }));
   });
-  // In map kernels, only these three are allowed.
+  // Map kernels allow only these three.
   for (const IndexKind kind : {IndexKind::global_id, IndexKind::grid_size, IndexKind::extent})
     rows.push_back(
         row(Op::index, kind, std::string(name_of(kind)) + "(map)", [kind](Tracer& t) { index_cell(kind, t); }));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of computations: unary, binary, compare, select, cast, bitcast, math, vector, dot4.
+// Rows for computations: unary, binary, compare, select, cast, bitcast, math, vector and dot4.
 #include <cmath>
 
 #include "tessera/emit/math.h"
@@ -12,7 +12,7 @@ using namespace ir;
 
 namespace {
 
-/// f of thread i's a, b and c in the dtype in which the column computes; returns the result's bits.
+/// Applies f to a, b and c of thread i in the dtype in which the column is computed. Returns the bits of the result.
 template <class F>
 Expected of_inputs(F f) {
   return [f](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
@@ -33,14 +33,15 @@ void add_unary(std::vector<Row>& rows) {
   });
 }
 
-// Both operands varying; one or both uniform; constants on either side, which have their own code paths.
+// Tests varying operands, one or two uniform operands, and constants on either side. Each of these has its own code
+// path.
 void add_binary(std::vector<Row>& rows) {
   for_each_kind<BinaryOp>([&](BinaryOp op) {
     rows.push_back(row(Op::binary, op, name_of(op), [op](Tracer& t) {
       const Column column = t.column();
       const bool index = t.dtype() == DType::index, integer = is_int(t.dtype()),
                  shift = op == BinaryOp::shl || op == BinaryOp::shr;
-      // Shift amounts of an index are taken modulo its width, which varies: only amounts below every width are
+      // Shift amounts of an index are taken modulo its width, which depends on the launch. Only amounts below 32 are
       // portable.
       const auto right = [&](Value v) { return index && shift ? v & 7 : v; };
       const auto f = [op, index, shift](auto x, auto y) {
@@ -78,7 +79,8 @@ void add_binary(std::vector<Row>& rows) {
         all.emplace_back(binary(op, k, right(t.b())),
                          of_inputs([f](auto, auto b, auto) { return f(static_cast<decltype(b)>(100), b); }));
       }
-      if (integer && !index && op == BinaryOp::add) {  // sums of several terms wrap at each step, or once at the end
+      if (integer && !index &&
+          op == BinaryOp::add) {  // code may wrap at each step or once at the end; both must be equal
         all.emplace_back((t.a() + t.b()) * t.c() - (t.a() * t.a() + 5) * (t.b() - t.c()),
                          of_inputs([](auto a, auto b, auto c) {
                            using T = decltype(a);
@@ -169,16 +171,16 @@ void add_casts(std::vector<Row>& rows) {
   }
 }
 
-/// The documented maximum error of a vendor's function.
+/// Returns the documented maximum error of a vendor's function.
 double documented(MathOp op, Functions by, DType t) {
-  // f32, f64
+  // For f32 and f64.
   struct Both {
     double narrow, wide;
   };
   const auto of = [&](Both b) { return t == DType::f32 ? b.narrow : b.wide; };
   if (by == Functions::cuda) {
-    // CUDA C++ Programming Guide, "Mathematical Functions": the values are relative to the correctly rounded result,
-    // which is itself up to half a unit from the exact one.
+    // CUDA C++ Programming Guide, "Mathematical Functions". The documented errors are relative to the correctly rounded
+    // result, which differs from the exact result by up to half a unit.
     const double half = 0.5;
     switch (op) {
       case MathOp::exp:
@@ -186,11 +188,11 @@ double documented(MathOp op, Functions by, DType t) {
       case MathOp::log:
       case MathOp::log2: return half + 1;
       case MathOp::pow: return half + of({4, 2});
-      default: return half + 2;  // sin, cos, tanh, erf; 1 / sqrt
+      default: return half + 2;  // sin, cos, tanh, erf and 1 / sqrt
     }
   }
-  // The OpenCL C Specification, "Relative Error as ULPs", full profile. AMD's device library conforms to it; the page
-  // "HIP math API" lists errors measured within small ranges.
+  // The OpenCL C Specification, "Relative Error as ULPs", full profile. AMD's device library conforms to it; its page
+  // "HIP math API" lists errors that were measured within small ranges.
   switch (op) {
     case MathOp::exp:
     case MathOp::exp2:
@@ -204,19 +206,19 @@ double documented(MathOp op, Functions by, DType t) {
     default: return 2;  // 1 / sqrt
   }
 }
-/// The error bound of a function, and the range in which it applies.
+/// Returns the error bound of a function and the range in which it applies.
 emit::MathBound bound_of(MathOp op, Functions by, DType t) {
   const emit::MathBound everywhere{0, -INFINITY, INFINITY};
   emit::MathBound bound = everywhere;
   const bool narrow = t == DType::f32;
   if (emit::always_expands(op)) {
     bound = narrow ? emit::math_bound(op) : emit::math64_bound(op);
-    if (!narrow && by == Functions::host) bound.ulp = 4;  // the interpreter uses the C library's functions
+    if (!narrow && by == Functions::host) bound.ulp = 4;  // the interpreter calls the C library
   } else if (by == Functions::cuda || by == Functions::hip || by == Functions::opencl)
     bound.ulp = documented(op, by, t);
   else if (!emit::expands(op))
     bound.ulp = narrow ? 2 : 4;
-  else if (narrow)  // the host's functions must meet the same bounds
+  else if (narrow)  // the same bounds apply to the functions of the host
     bound = emit::math_bound(op);
   else if (by == Functions::ours)
     bound = emit::math64_bound(op);
@@ -252,7 +254,7 @@ void add_math(std::vector<Row>& rows) {
   });
 }
 
-// Vector lanes contain a, b, c and s in this order; elements are adjacent in memory.
+// Vector lanes contain a, b, c and s in this order. The elements are adjacent in memory.
 void add_vectors(std::vector<Row>& rows) {
   rows.push_back(row(Op::vector, VectorOp::make, name_of(VectorOp::make), [](Tracer& t) {
     for (std::size_t lanes = 2; lanes <= 4; ++lanes) {

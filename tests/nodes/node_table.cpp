@@ -29,7 +29,7 @@ std::uint64_t load_bits(DType t, const std::byte* at) {
 
 namespace {
 
-/// Values of a dtype at which operations have special cases.
+/// Returns values of a dtype for which operations have special cases.
 std::vector<std::uint64_t> special_bits(Column column) {
   const DType t = column.dtype;
   std::vector<std::uint64_t> out;
@@ -47,7 +47,8 @@ std::vector<std::uint64_t> special_bits(Column column) {
                                   1e30,    INFINITY,   -INFINITY,   -0.25f,     1e-7};
     values.push_back(std::numeric_limits<double>::quiet_NaN());
     for (double v : values) out.push_back(to_bits(t, v));
-    // Largest, smallest normal, smallest, its negative, and the successor of one.
+    // The largest value, the lowest value, the smallest normal, the smallest subnormal, its negative, and the successor
+    // of 1.
     if (t == DType::f16) out.insert(out.end(), {0x7bff, 0xfbff, 0x0400, 0x0001, 0x8001, 0x3c01});
     if (t == DType::bf16) out.insert(out.end(), {0x7f7f, 0xff7f, 0x0080, 0x0001, 0x8001, 0x3f81});
     if (t == DType::f32)
@@ -86,7 +87,7 @@ std::uint64_t random_bits(Column column, testing::Random& random) {
       return to_bits(t, std::ldexp(random.uniform(-1, 1), static_cast<int>(random.integer(-20, 8))));
     const std::size_t width = 8 * dtype_size(t);
     if (width < 64) bits &= (std::uint64_t{1} << width) - 1;
-    // A signalling NaN may be quieted when copied: only quiet ones are used.
+    // A signalling NaN may become quiet when it is copied, so only quiet NaNs are used.
     const double v = from_bits<double>(t, bits);
     const int quiet = t == DType::f16 ? 9 : t == DType::bf16 ? 6 : t == DType::f32 ? 22 : 51;
     return std::isnan(v) ? bits | std::uint64_t{1} << quiet : bits;
@@ -115,7 +116,7 @@ World make_world(Column column, bool block) {
       for (std::uint64_t y : special) w.a.push_back(x), w.b.push_back(y);
     for (auto* values : {&w.a, &w.b}) {
       for (int k = 0; k < 307; ++k) values->push_back(random_bits(column, random));
-      if (is_float(column.dtype))  // the range in which functions are used most
+      if (is_float(column.dtype))  // the range in which these functions are used most
         for (int k = 0; k < 2000; ++k) values->push_back(to_bits(column.dtype, random.uniform(-12, 12)));
     }
     w.n = w.a.size();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of node kind x dtype x device. A row traces one small kernel for any dtype and defines its expected result;
-// the runner combines many cells into a kernel and runs all of them on every target.
+// The table of node kinds, dtypes and devices. A row traces one small kernel for any dtype and defines its expected
+// result. To save time, many cells are combined into one kernel, which runs on every target.
 #pragma once
 
 #include <algorithm>
@@ -20,78 +20,78 @@
 
 namespace tessera::test {
 
-/// A column: a dtype. `index` has two columns, one for each width.
+/// A column of the table: a dtype. `index` has two columns, one for each width.
 struct Column {
   DType dtype = DType::f32;
   bool index64 = false;
   std::string name() const { return index64 ? "index64" : std::string(dtype_name(dtype)); }
-  /// The dtype in which it computes: f32 for 16-bit floats.
+  /// Returns the dtype used for computations: f32 for 16-bit floats.
   DType compute() const { return dtype == DType::f16 || dtype == DType::bf16 ? DType::f32 : dtype; }
-  /// The dtype of its values in memory.
+  /// Returns the dtype used to store values in memory.
   DType memory() const { return dtype == DType::index ? DType::i64 : dtype; }
 };
 std::vector<Column> all_columns();
 
 /// The implementation of exp, log, sin, ... on a target.
 enum class Functions : std::uint8_t {
-  ours,    ///< ours, expanded by lowering: emit/math.h, math64.cpp
-  host,    ///< of the C library, or of LLVM for a CPU
-  opencl,  ///< of an OpenCL compiler, full profile
-  cuda,    ///< of NVRTC
-  hip      ///< of AMD's device library
+  ours,    ///< expanded by lowering: emit/math.h, math64.cpp
+  host,    ///< the C library, or LLVM for a CPU
+  opencl,  ///< an OpenCL compiler, full profile
+  cuda,    ///< NVRTC
+  hip      ///< AMD's device library
 };
 
-/// The inputs of one launch. Values are stored as bits in the column's dtype, like IR constants.
+/// The inputs of one launch. Values are stored as bits in the dtype of the column, like IR constants.
 struct World {
   static constexpr std::size_t block_threads = 48, block_x = 12, blocks = 3;
   Column column;
-  bool block = false;                     ///< three blocks of 12 x 4 threads; else one row of `n` threads
+  bool block = false;                     ///< true: three blocks of 12 x 4 threads; false: one row of `n` threads
   std::size_t n = 0;                      ///< number of threads
   std::uint32_t width = 1;                ///< threads per subgroup
-  Functions functions = Functions::ours;  ///< for the dtype in which the column computes
-  std::vector<std::uint64_t> a, b, c;     ///< special values in all pairs, then random ones
-  std::vector<std::uint64_t> s;           ///< small integers, whose sums are exact
-  std::string printed;                    ///< the launch's standard output and standard error
+  Functions functions = Functions::ours;  ///< for the dtype in which the column is computed
+  std::vector<std::uint64_t> a, b, c;     ///< all pairs of special values, then random values
+  std::vector<std::uint64_t> s;           ///< small integers with exact sums
+  std::string printed;                    ///< standard output and standard error of the launch
 
   template <class T>
   T value(const std::vector<std::uint64_t>& column_values, std::size_t i) const {
     return ir::from_bits<T>(column.dtype, column_values[i]);
   }
-  /// In a block kernel: the first thread of thread i's subgroup, and one past the last.
+  /// For block kernels: the first thread of thread i's subgroup, and the end of the subgroup.
   std::size_t subgroup_begin(std::size_t i) const { return i - i % block_threads % width; }
   std::size_t subgroup_end(std::size_t i) const {
     return std::min(subgroup_begin(i) + width, i - i % block_threads + block_threads);
   }
 };
 World make_world(Column column, bool block);
-/// An element in memory as bits.
+/// Returns an element in memory as bits.
 std::uint64_t load_bits(DType t, const std::byte* at);
 
-/// The bits that element i must have; empty: any.
+/// The expected bits of element i, or nullopt if any value is allowed.
 using Expected = std::function<std::optional<std::uint64_t>(const World&, std::size_t i)>;
-/// The exact value of element i of a math function; empty: any.
+/// The exact result of a math function for element i, or nullopt if any value is allowed.
 using Exact = std::function<std::optional<long double>(const World&, std::size_t i)>;
 /// The maximum error of an element, in units in the last place.
 using Allowed = std::function<double(const World&)>;
-/// Checks the cell's outputs and memories, in creation order. Returns an error, or an empty string.
+/// Checks the outputs and memories of the cell, in the order of their creation. Returns an error message, or "".
 using Check = std::function<std::string(const World&, const std::vector<std::vector<std::uint64_t>>&)>;
 
-/// A parameter of a cell in addition to the common inputs: initialised memory, a scalar, or an output of which every
-/// element is compared.
+/// A parameter of a cell in addition to the common inputs: a scalar, initialised memory, or an output. Every element of
+/// an output is compared.
 struct Slot {
   std::size_t cell = 0;
   DType dtype = DType::f32;
   bool is_buffer = true;
-  std::vector<std::uint64_t> initial;  ///< empty: an output, poisoned; for a scalar its bits
+  std::vector<std::uint64_t> initial;  ///< empty for an output, which is filled with poison; for a scalar its bits
   std::size_t elements = 0;
   Expected expected;  ///< may be empty
   Exact exact;
-  Allowed ulp;               ///< around `exact`
-  bool either_zero = false;  ///< 0 and -0 are considered equal
+  Allowed ulp;               ///< allowed error relative to `exact`
+  bool either_zero = false;  ///< 0 and -0 are treated as equal
   bool payload = false;      ///< NaNs must have the same payload
 };
 
-/// Traces one cell: provides inputs of the column's dtype and receives its results.
+/// Traces one cell. Provides inputs of the column's dtype and records the results.
 class Tracer {
  public:
   Tracer(const World& world, std::vector<Slot>& slots, std::vector<std::pair<std::size_t, Check>>& checks)
@@ -101,26 +101,26 @@ class Tracer {
   const World& world() const { return world_; }
   Column column() const { return world_.column; }
   DType dtype() const { return world_.column.dtype; }
-  /// The thread's index, which is also that of its results.
+  /// Returns the index of the thread. It is also the index of its results.
   ir::Value i();
-  // Inputs at element `at` (default: the thread's own), in the column's dtype.
+  // Inputs in the dtype of the column. `at` is the element, by default the thread's own.
   ir::Value a(ir::Value at = {}) { return input(0, at); }
   ir::Value b(ir::Value at = {}) { return input(1, at); }
   ir::Value c(ir::Value at = {}) { return input(2, at); }
   ir::Value s(ir::Value at = {}) { return input(3, at); }
-  /// The buffer of `a`. Throws KernelError for index, which has none.
+  /// Returns the buffer of `a`. Throws KernelError for index, because buffers cannot store it.
   ir::BufferRef a_memory();
 
-  /// One value per thread.
+  /// Records one value per thread.
   void result(ir::Value v, Expected expected, bool either_zero = false);
-  /// Several values per thread, all of one dtype, in one output.
+  /// Records several values per thread, all of the same dtype, in one output.
   void results(const std::vector<std::pair<ir::Value, Expected>>& values, bool either_zero = false);
   void real_result(ir::Value v, Exact exact, Allowed ulp);
-  /// The last output must match the expected bits even for NaNs.
+  /// Requires the last output to have the expected bits even for NaNs.
   void keep_payload() { slots_.back().payload = true; }
-  /// An output buffer that the cell stores to itself.
+  /// Returns an output buffer that the cell writes itself.
   ir::BufferRef output(DType dtype, std::size_t elements, Expected expected);
-  /// An initialised buffer.
+  /// Returns an initialised buffer.
   ir::BufferRef memory(DType dtype, std::vector<std::uint64_t> initial, Expected expected = {});
   ir::Value scalar(DType dtype, std::uint64_t bits);
   void check(Check check) { checks_.emplace_back(cell_, std::move(check)); }
@@ -137,18 +137,18 @@ class Tracer {
   std::array<ir::BufferRef, 4> inputs_;
 };
 
-/// A row of the table: one node kind with its subkind.
+/// A row of the table: one kind of node.
 struct Row {
   ir::Op op = ir::Op::none;
   std::uint8_t sub = 0;
-  std::string name;  ///< in addition to the op: the subkind, the width
-  std::string word;  ///< how errors must name it
+  std::string name;  ///< appended to the op's name: the operation or the width
+  std::string word;  ///< the name that error messages must contain
   bool block = false;
   std::function<void(Tracer&)> cell;
-  bool last = false;  ///< ends threads: placed after all other cells of its kernel
+  bool last = false;  ///< ends threads, so it must follow all other cells of its kernel
   std::string full_name() const { return std::string(ir::op_name(op)) + (name.empty() ? "" : "." + name); }
 };
-/// All rows, created from the enums by the functions below, in node_rows_*.cpp.
+/// Returns all rows. The functions below create them from the enums, in node_rows_*.cpp.
 std::vector<Row> all_rows();
 void add_leaf_rows(std::vector<Row>& rows);
 void add_pure_rows(std::vector<Row>& rows);
@@ -162,15 +162,15 @@ struct Outcome {
   std::string text;
 };
 
-/// A place where cells run.
+/// An environment in which cells run.
 class Target {
  public:
   virtual ~Target() = default;
   virtual std::string name() const = 0;
   virtual const Capabilities& can() const = 0;
   virtual Functions functions(DType f32_or_f64) const = 0;
-  /// Runs the kernel. Buffers and scalars are passed in parameter order; buffers are written back. Throws KernelError
-  /// if the target rejects it.
+  /// Runs the kernel. Buffers and scalars are passed in the order of the parameters. Buffers are written back. Throws
+  /// KernelError if the target rejects the kernel.
   struct Memory {
     DType dtype = DType::f32;
     bool is_buffer = true;
@@ -178,19 +178,19 @@ class Target {
     std::uint64_t elements = 0, bits = 0;
   };
   static constexpr std::size_t guard = 64;
-  /// A scalar argument with this value requires 64-bit indices.
+  /// A scalar argument with this value makes the launch use 64-bit indices.
   static constexpr std::uint64_t wide_index = std::uint64_t{1} << 40;
   static bool index64(std::span<const Memory> memory);
   virtual void run(const ir::Function& fn, std::array<std::uint64_t, 3> shape, std::vector<Memory>& memory) = 0;
 };
-/// Every available device, the interpreter with its checks, and the interpreter on lowered functions.
+/// Returns every available device, the interpreter with checks, and the interpreter for lowered functions.
 std::vector<std::unique_ptr<Target>> all_targets();
 
 /// The results of one cell.
 struct Cell {
-  std::string refusal;                                       ///< by the kernel language
-  bool wrong = false;                                        ///< on some target
-  std::vector<std::pair<std::size_t, std::string>> lacking;  ///< targets that rejected it, and their errors
+  std::string refusal;  ///< the error of the kernel language, if it rejects the cell
+  bool wrong = false;   ///< true if a target computed a wrong result
+  std::vector<std::pair<std::size_t, std::string>> lacking;  ///< targets that rejected the cell, with their errors
 };
 struct Table {
   std::vector<Row> rows = all_rows();
@@ -198,8 +198,8 @@ struct Table {
   std::vector<std::unique_ptr<Target>> targets;
   std::vector<std::vector<Cell>> cells{rows.size(), std::vector<Cell>(columns.size())};
 };
-/// Runs every cell on every target. The test fails for a cell that is neither correct nor properly rejected: by the
-/// language with an error that names row and dtype, or by a target with an error that names the missing feature.
+/// Runs every cell on every target. A cell passes if its result is correct, if the language rejects it with an error
+/// that contains row and dtype, or if a target rejects it with an error that contains the missing feature.
 Table walk(std::vector<std::unique_ptr<Target>> targets);
 
 }  // namespace tessera::test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every node kind with every dtype on every device: each cell must be correct, or rejected by the language with an
-// error that names kind and dtype, or rejected by a device with an error that names the missing feature.
+// Tests every kind of node with every dtype on every device. Each cell must be correct, or it must be rejected. Errors
+// of the language must contain kind and dtype. Errors of a device must contain the missing feature.
 #include "tests/nodes/node_table.h"
 #include "tests/opencl/fresh_pocl_cache.h"
 
@@ -14,12 +14,12 @@ namespace {
 
 using namespace ir;
 
-/// An error's first sentence, without its location.
+/// Returns the first sentence of an error, without the location.
 std::string sentence(std::string text) {
   if (text.starts_with("[")) text.erase(0, text.find("] ") + 2);
   return text.substr(0, std::min(text.find(". "), text.find('\n')));
 }
-/// The sentence with placeholders for row and dtypes, so that similar errors are counted together.
+/// Replaces row and dtypes by placeholders, so that similar errors are counted together.
 std::string refusal_kind(const std::string& error, const std::string& word) {
   std::string text = sentence(error);
   const auto replace = [&](const std::string& what, const char* by) {
@@ -32,11 +32,11 @@ std::string refusal_kind(const std::string& error, const std::string& word) {
 }
 
 void print(const Table& table) {
-  std::map<std::string, char> letters;  // for the devices' reasons
+  std::map<std::string, char> letters;  // one letter per reason for which devices reject cells
   std::map<std::string, int> refusals;
   std::size_t in_language = 0, out = 0, lacking = 0;
-  // Rows of one op with equal marks are printed on one line.
-  std::vector<std::pair<std::string, std::string>> lines;  // marks, names
+  // Rows of the same op with the same marks are printed on one line.
+  std::vector<std::pair<std::string, std::string>> lines;  // pairs of marks and names
   std::string before;
   for (std::size_t r = 0; r < table.rows.size(); ++r) {
     const Row& row = table.rows[r];
@@ -90,10 +90,10 @@ void print(const Table& table) {
       table.rows.size(), table.columns.size(), in_language, table.targets.size(), lacking, out);
 }
 
-TEST(NodeTable, EveryCellIsCorrectOrProperlyRejected) { print(walk(all_targets())); }
+TEST(NodeTable, EveryCellIsCorrectOrRejectedWithAReason) { print(walk(all_targets())); }
 
-/// The number of subkinds of an op; 1 if `sub` has no meaning. New enumerators are counted automatically; new ops are
-/// detected below.
+/// Returns the number of kinds of an op, or 1 if the op does not use `sub`. New enumerators are counted automatically.
+/// The test below detects new ops.
 std::size_t kinds(Op op) {
   const auto count = [](auto last) { return static_cast<std::size_t>(last); };
   switch (op) {

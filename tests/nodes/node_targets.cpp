@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Targets on which cells of the table of nodes run.
+// The targets on which the cells of the table of nodes run.
 #include "tessera/device/launch/kernel.h"
 #include "tessera/emit/lower.h"
 #include "tessera/ir/interpreter.h"
@@ -55,8 +55,8 @@ class DeviceTarget : public Target {
   Device device_;
 };
 
-/// The interpreter, which also detects errors of the kernels: races, accesses out of bounds, uninitialised values, an
-/// overflow of an index. With `poor`, runs functions lowered for a device with minimal features.
+/// The interpreter. It also detects errors of the kernels: races, out-of-bounds accesses, uninitialised values and
+/// index overflow. With `poor`, it runs functions that were lowered for a device with minimal features.
 class InterpreterTarget : public Target {
  public:
   explicit InterpreterTarget(bool poor) : poor_(poor) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Emulates NVIDIA GPUs without one: the LLVM IR from which the code-generation module makes PTX, with special
-// registers, barriers and shuffles replaced by calls, is compiled by clang for this machine, and each thread of a block
-// is a host thread. Runs the table of nodes. Not covered: LLVM's translation of the IR to PTX, and ptxas.
+// Runs the table of nodes on an emulated NVIDIA GPU. The code-generation module translates kernels to LLVM IR, from
+// which it makes PTX. Here special registers, barriers and shuffles in that IR are replaced by calls, and clang
+// compiles it for this machine. Each thread of a block is a host thread. LLVM's translation to PTX and ptxas are not
+// tested.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -65,7 +66,7 @@ struct Registers {
 };
 thread_local Registers registers;
 
-/// One exchange among the lanes in `mask`.
+/// Exchanges values among the lanes in `mask`.
 template <class F>
 std::uint32_t exchange(std::uint32_t mask, std::uint32_t value, F&& from) {
   Warp& warp = registers.block->warps[registers.linear / 32];
@@ -74,7 +75,7 @@ std::uint32_t exchange(std::uint32_t mask, std::uint32_t value, F&& from) {
   warp.words[lane] = value;
   warp.meeting.wait(count);
   const int source = from(static_cast<int>(lane));
-  // PTX: for a source out of range, the lane's own value is returned.
+  // PTX: if the source lane is out of range, the lane's own value is returned.
   const std::uint32_t got = source >= 0 && source < 32 ? warp.words[static_cast<unsigned>(source)] : value;
   warp.meeting.wait(count);
   return got;
@@ -83,7 +84,7 @@ std::uint32_t exchange(std::uint32_t mask, std::uint32_t value, F&& from) {
 }  // namespace
 }  // namespace tessera::test
 
-// Called by the compiled code.
+// The compiled code calls these functions.
 using tessera::test::registers;
 #define REGISTER(name)                                              \
   extern "C" int tessera_##name##_x() { return registers.name[0]; } \
@@ -113,7 +114,7 @@ extern "C" std::uint32_t tessera_shfl_down(std::uint32_t mask, std::uint32_t v, 
       sum += static_cast<std::uint32_t>(static_cast<A>(a >> i) * static_cast<B>(b >> i)); \
     return static_cast<int>(sum);                                                         \
   }
-/// An instruction of a whole warp on the lanes' registers.
+/// Executes an instruction of a whole warp on the registers of its lanes.
 extern "C" void tessera_together(int instruction, tessera::test::LaneRegisters* mine) {
   auto& warp = registers.block->warps[registers.linear / 32];
   warp.brought[registers.linear % 32] = mine;
@@ -125,7 +126,7 @@ extern "C" std::uint16_t tessera_bf16_from_f32(float f) { return tessera::bfloat
 DP4A(s32_s32, std::int8_t, std::int8_t)
 DP4A(u32_s32, std::uint8_t, std::int8_t)
 DP4A(u32_u32, std::uint8_t, std::uint8_t)
-/// CUDA's printf: values are stored one after the other, each aligned to its size.
+/// CUDA's printf. Values are stored one after another, each aligned to its size.
 extern "C" int tessera_vprintf(const char* format, const char* values) {
   std::string out;
   std::size_t at = 0;
@@ -147,7 +148,7 @@ extern "C" int tessera_vprintf(const char* format, const char* values) {
         std::snprintf(text, sizeof text, f[3] == 'd' ? "%lld" : "%llu", next(0LL));
         f += 3;
       } else {
-        if (f[1] == '.') {  // "%.9g"
+        if (f[1] == '.') {  // the format is "%.9g"
           const std::string number(f, std::strchr(f, 'g') + 1);
           std::snprintf(text, sizeof text, number.c_str(), next(0.0));
           f += number.size() - 1;
@@ -168,7 +169,8 @@ namespace {
 
 using namespace ir;
 
-/// An LLVM function for an instruction: writes words and floats to a LaneRegisters, and returns the results from it.
+/// Returns an LLVM function that replaces an instruction. It writes words and floats to a LaneRegisters and reads the
+/// results from it.
 std::string on_registers(int number, const std::string& name, std::size_t a, std::size_t b, bool sums) {
   const std::string four = sums ? "{ float, float, float, float }" : "{ i32, i32, i32, i32 }";
   std::string list, body;
@@ -181,7 +183,7 @@ std::string on_registers(int number, const std::string& name, std::size_t a, std
   for (std::size_t i = 0; i < a; ++i) put("i32", i);
   for (std::size_t i = 0; i < b; ++i) put("i32", 8 + i);
   for (std::size_t i = 0; i < (sums ? 4 : 0); ++i) put("float", 16 + i);
-  if (!sums) put("i64", 24);  // the row's address
+  if (!sums) put("i64", 24);  // the address of the row
   std::string out = "define internal " + four + " @" + name + "(" + list + ") {\n  %r = alloca [26 x i32], align 8\n" +
                     body + "  call void @tessera_together(i32 " + std::to_string(number) + ", ptr %r)\n";
   std::string whole = "poison";
@@ -219,7 +221,7 @@ std::string for_this_machine(std::string text, const emit::EmittedKernel& form) 
           on_registers(ldmatrix_trans, "tessera_ldmatrix_trans", 0, 0, false);
   for (const char* name : {"s32_s32", "u32_s32", "u32_u32"})
     text += std::string("\ndeclare i32 @tessera_dp4a_") + name + "(i32, i32, i32)\n";
-  // Passes the arguments from an array of words.
+  // Passes the arguments in an array of words.
   text += "define void @tessera_call(ptr %words) {\n";
   std::string list;
   for (std::size_t i = 0; i < form.arguments.size(); ++i) {
@@ -299,7 +301,8 @@ class ThreadsTarget : public Target {
                       const emit::EmittedKernel& form) {
     registers = {};
     for (std::size_t d = 0; d < 3; ++d) {
-      registers.ntid[d] = form.dimensions[d] ? 8 : 1;  // in a guarded dimension the last block has excess threads
+      registers.ntid[d] =
+          form.dimensions[d] ? 8 : 1;  // the last block has surplus threads in dimensions that are guarded
       registers.nctaid[d] = (static_cast<int>(shape[d]) + registers.ntid[d] - 1) / registers.ntid[d];
     }
     each(registers.nctaid, [&](const std::array<int, 3>& block) {
@@ -346,8 +349,8 @@ class ThreadsTarget : public Target {
   int count_ = 0;
 };
 
-// Fragments through mma.sync: lanes are threads, and each instruction does what its documentation says.
-TEST(PtxValues, MatrixProducts) {
+// Tests fragments with mma.sync. Each lane is a thread, and each instruction behaves as documented.
+TEST(PtxValues, MatrixProductsMatchTheReference) {
   const cpu::PtxModule module = cpu::open_ptx_module();
   if (!module.generator) GTEST_SKIP() << "passed by: " << module.reason;
   if (std::system("clang-16 --version > /dev/null 2>&1") != 0)
