@@ -36,6 +36,6 @@ auto k = kernel("k", [](Buffer<float> x, Buffer<half> h, Val<float> f, Val<int> 
   if_(i < cast<Index>(n), [&] { x[i] = 1; });
   x[i] = max(sum, 2);
   x[i] = h[i] + f * h[i] + 2;  // 16-bit floats are computed as float
-  h[i] = sum * 1.5;            // and rounded when stored
+  h[i] = sum * 1.5;  // and are rounded when they are stored
 #endif
 });

@@ -39,7 +39,7 @@ void make(std::vector<float> table, std::array<float, 4> weights, const Array& a
 #elif MISTAKE == 9
     x[i] = array;
 #else
-    x[i] = data[i] + table[2] * weights[1] + plain[0];  // host numbers are constants
+    x[i] = data[i] + table[2] * weights[1] + plain[0];  // host numbers become constants
 #endif
   });
   k.launch({4}, buffer, buffer);

@@ -54,7 +54,7 @@ struct Stack {
   std::vector<Block> blocks;
 };
 #if MISTAKE == 11
-/// Has its own to(), but a member of a type without one.
+/// Has its own to(), but a member has a type that cannot be moved.
 struct Own {
   explicit Own(Hidden h) : hidden(std::move(h)) {}
   Hidden hidden;
@@ -64,7 +64,7 @@ struct Own {
 struct Param : Array {
   using Array::Array;
   Param(const Array& a) : Array(a) {}
-  std::function<void()> state;  // a type derived from Array counts as one array, whatever other members it has
+  std::function<void()> state;  // ignored, because a type derived from Array is treated as one array
 };
 struct Members32 {
   Array a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, aa, bb, cc, dd, ee, ff;
@@ -93,7 +93,7 @@ void make(const Fine& fine, const Hidden& hidden, const std::shared_ptr<Base>& b
 #elif MISTAKE == 5
   to(c_array, device);
 #elif MISTAKE == 6
-  to(&array, device);  // a pointer may not own its target
+  to(&array, device);  // a pointer might not own the object
 #elif MISTAKE == 7
   device_of(function);
 #elif MISTAKE == 8

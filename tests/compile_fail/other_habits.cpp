@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels as written by users of CUDA, Kokkos, NumPy or the standard library.
+// Code in the style of CUDA, Kokkos, NumPy or the standard library that does not work in kernels.
 // clang-format off
 // mistake 1: swap elements through a value: auto a = x[i]; x[i] = x[j]; x[j] = a;
 // mistake 2: as a function's argument: kernels have their own functions, without std::
@@ -230,7 +230,7 @@ auto k = kernel("k", block(64), [](Buffer<float> x, Buffer<const float> c, Buffe
   for_(0, w, [&](Val<Index> j) { x[j]++; });
   Var s = here;  // a float
   s++, ++s, sum--;
-  std::swap(s, sum);  // variables are swapped as in C++
+  std::swap(s, sum);  // variables are swapped like in C++
   x[i] = x[0] = s;
   Val<bool> positive = subgroup_broadcast(x[i] > 0, 0);
   if_(positive && n[i] != 0, [&] { print("{} {:.3} {} {}", n[i], x[i], "text", 3); });

@@ -7,7 +7,7 @@
 // mistake 5: the function must return an Array, the type of its argument
 // mistake 6: a class that lists its fields must be copyable to be copied
 // mistake 7: {"value.random"}
-// mistake 8: say Param
+// mistake 8: use Param
 // mistake 8: {"value.a"}
 #include <functional>
 
@@ -48,7 +48,7 @@ struct Locked {
   std::function<void()> random;
   Array a;
 };
-/// Another user of the traversal, with its own error message.
+/// Another use of the traversal, with its own error message.
 struct ParametersOnly {
   struct leaves {
     template <class T>
@@ -59,12 +59,12 @@ struct ParametersOnly {
 };
 template <detail::Text type, detail::Text path>
 struct NotAParameter {
-  static_assert(sizeof(path.letters) == 0, "a model holds no plain arrays: say Param");
+  static_assert(sizeof(path.letters) == 0, "a model contains no plain arrays: use Param");
 };
 static_assert(!detail::traversable<Fine, ParametersOnly::leaves>);
 static_assert(detail::traversable<std::vector<std::pair<int, Param>>, ParametersOnly::leaves>);
 
-// Both compilers provide member names.
+// GCC and clang both provide the names of members.
 template <class T>
 struct Generic {
   Array weight_;
@@ -91,7 +91,7 @@ void walk(const Model& model, Pointers& shared, Fine& fine, const Fine& constant
 #elif MISTAKE == 3
   for_each_array(shared, write);
 #elif MISTAKE == 4
-  for_each_array(fine, [](Param& p) { p.fill(0); });  // `a` is not an array
+  for_each_array(fine, [](Param& p) { p.fill(0); });  // `a` is ignored, because it is not an array
 #elif MISTAKE == 5
   map_arrays(fine, [](const Array& a) { return a.size(); });
 #elif MISTAKE == 6
