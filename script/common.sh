@@ -1,25 +1,24 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# What the scripts in this folder share: saying each step with the time since the start, help texts, and failing with a
-# sentence. Sourced, never run.
+# Functions that the scripts in this folder share. This file is sourced, not run.
 
-# Before any `cd`: the script that was called, and the folder that paths on its command line are relative to.
+# Set before any `cd`: the script that was called, and the folder to which paths on its command line are relative.
 tessera_script=$(realpath "$0")
 tessera_caller=$PWD
 tessera_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# Scripts that call each other pass the start on, so that the times they print belong to the command that was typed.
+# Exported to scripts that this script calls, so that all of them print the time since the first one started.
 export TESSERA_SCRIPT_START=${TESSERA_SCRIPT_START:-$(date +%s)}
 
 elapsed() { echo $(($(date +%s) - TESSERA_SCRIPT_START)); }
 
-# step TEXT: one line that says what happens now, with minutes and seconds since the start.
+# step TEXT: prints a line that describes the next step, with the minutes and seconds since the start.
 step() {
   local seconds
   seconds=$(elapsed)
   printf '==> [%2d:%02d] %s\n' $((seconds / 60)) $((seconds % 60)) "$*"
 }
 
-# die STATUS TEXT: the text on standard error, and out.
+# die STATUS TEXT: prints the text to standard error and exits.
 die() {
   local status=$1
   shift
@@ -27,14 +26,13 @@ die() {
   exit "$status"
 }
 
-# help_text: the comment block that stands at the top of the calling script, between its "# usage:" line and the first
-# line that is no comment, is also its --help.
+# help_text: prints the comment at the top of the calling script, from the line "# usage:" to the last comment line.
 help_text() { awk '/^# usage:/ { on = 1 } on && !/^#/ { exit } on { sub(/^# ?/, ""); print }' "$tessera_script"; }
 
-# caller_path PATH: a path of the command line, for a script that works in another folder.
+# caller_path PATH: converts a path from the command line, for a script that runs in another folder.
 caller_path() { realpath -m --no-symlinks -- "$([[ $1 == /* ]] || echo "$tessera_caller/")$1"; }
 
-# configure_and_build PRESET [TARGET...]: configures the preset and builds the targets named, or everything.
+# configure_and_build PRESET [TARGET...]: configures the preset and builds the given targets, or everything.
 configure_and_build() {
   local preset=$1
   shift
@@ -50,7 +48,8 @@ configure_and_build() {
     die 1 "the build failed (above)"
 }
 
-# build_progress: one line per percent of Ninja's steps, with the estimated time left; warnings and errors unchanged.
+# build_progress: prints one line per percent of Ninja's steps with the estimated time left. Prints warnings and errors
+# unchanged.
 # Not awk: Debian's mawk reads a pipe in blocks, so that minutes would pass without a line.
 build_progress() {
   local line begin=$SECONDS percent last=-1 left time
@@ -75,7 +74,7 @@ build_progress() {
   done
 }
 
-# log_file NAME: where the output of a step goes that is only worth reading when it fails.
+# log_file NAME: prints the path of a log for output that matters only if a step fails.
 log_file() {
   mkdir -p "$tessera_root/build"
   echo "$tessera_root/build/$1.log"
