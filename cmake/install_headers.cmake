@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Runs at install time. Installs the headers in `public_headers` and, recursively, each of our headers that they include, from
-# `source_dir` into `include_dir`. Fails if a public header does not exist.
+# Runs at install time. Installs the headers in `public_headers`, and all project headers that they include directly or
+# indirectly, from `source_dir` into `include_dir`. Fails if a public header does not exist.
 cmake_minimum_required(VERSION 3.25)
 
 set(queue ${public_headers})

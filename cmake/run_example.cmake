@@ -2,8 +2,8 @@
 # usage: cmake -D SOURCE=FILE.cpp -P run_example.cmake -- PROGRAM [ARGUMENT...]
 #
 # Runs PROGRAM and compares its standard output with the comment at the end of SOURCE, which begins with `// Output:`.
-# `...` in the comment matches any text within a line; a line of only `...` matches any number of lines. Fails if they
-# differ or if PROGRAM fails.
+# In the comment, `...` matches any text within a line, and a line that contains only `...` matches any number of lines.
+# Fails if the output differs or if PROGRAM fails.
 set(command)
 math(EXPR last "${CMAKE_ARGC} - 1")
 foreach(i RANGE ${last})
@@ -28,7 +28,7 @@ if(NOT status EQUAL 0)
   message("${output}")
   message(FATAL_ERROR "The program failed: ${status}")
 endif()
-# Blank space at the ends of lines and of the output does not count.
+# White space at the end of lines and of the output is ignored.
 foreach(variable expected output)
   string(REGEX REPLACE "[ \t]+\n" "\n" ${variable} "${${variable}}\n")
   string(STRIP "${${variable}}" ${variable})

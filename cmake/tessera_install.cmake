@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# The shared library of all layers, and the installation: library, code-generation module, headers, CMake package.
+# The shared library with all layers, and the installation of the library, code-generation module, headers and CMake
+# package.
 
-# The headers that users include. These and every header of ours that they include are installed; the list is expanded at install
-# time. script/check-layers reads this list and rejects third-party headers in any of them.
+# The headers that users include. These headers, and all project headers that they include, are installed; the list is
+# expanded at install time. script/check-layers reads this list and rejects third-party headers in any of them.
 set(TESSERA_PUBLIC_HEADERS
     tessera/tessera.h
     tessera/testing/testing.h
 )
 
-# One library with all objects of all layers, whether or not another layer uses them.
+# One library that contains all objects of all layers, even if no other layer uses them.
 get_property(layers GLOBAL PROPERTY TESSERA_LAYERS)
 get_property(layer_libraries GLOBAL PROPERTY TESSERA_LAYER_LIBRARIES)
 list(REMOVE_DUPLICATES layer_libraries)
@@ -24,7 +25,7 @@ target_compile_features(tessera INTERFACE cxx_std_20)
 set_target_properties(tessera PROPERTIES LINKER_LANGUAGE CXX VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
                                          INSTALL_RPATH "$ORIGIN")
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
-  # Export only our own symbols: a program may use another version of fmt, spdlog or nlohmann-json.
+  # Exports only the project's own symbols, because a program may use another version of fmt, spdlog or nlohmann-json.
   target_link_options(tessera PRIVATE "LINKER:--build-id" "LINKER:--version-script=${tessera_SOURCE_DIR}/cmake/tessera.map")
   set_target_properties(tessera PROPERTIES LINK_DEPENDS ${tessera_SOURCE_DIR}/cmake/tessera.map)
   if(NOT TESSERA_SANITIZE)
@@ -33,15 +34,15 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
 endif()
 add_dependencies(tessera_installed tessera)
 
-# Relative run path: the program finds the library in any prefix, even after it is moved.
+# The run path is relative, so that the program finds the library in any prefix, even after it has been moved.
 file(RELATIVE_PATH relative "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}")
 set(TESSERA_PROGRAM_RPATH "$ORIGIN/${relative}")
 
-# The library loads the LLVM module when it first compiles a CPU kernel. The module is in the library's folder.
+# The library loads the LLVM module when it first compiles a CPU kernel. The module is in the folder of the library.
 foreach(module tessera-codegen tessera_codegen)
   if(TARGET ${module})
     set_target_properties(${module} PROPERTIES INSTALL_RPATH "$ORIGIN")
-    add_dependencies(tessera ${module})  # projects that include this one need the module too
+    add_dependencies(tessera ${module})  # projects that include this one also need the module
     add_dependencies(tessera_installed ${module})
     if(TESSERA_INSTALL)
       install(TARGETS ${module} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} NAMELINK_SKIP)

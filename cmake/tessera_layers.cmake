@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Settings that every target shares, and the functions that declare a layer and a test.
+# Settings that all targets share, and functions that declare layers, tests, programs, examples and benchmarks.
 
 include(GNUInstallDirs)
 
@@ -11,29 +11,31 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
-set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON) # the shared library links what the layers' folders have found
+set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)  # the shared library links the packages that were found in the folders of the layers
 # Unity build: the sources of a target are compiled in batches, which halves the time of a build from scratch. Names in
-# anonymous namespaces must therefore be unique within a target. OFF compiles each source alone (the dev preset).
+# anonymous namespaces must therefore be unique within a target. OFF compiles each source separately (the dev preset).
 option(TESSERA_UNITY "Compile the sources of each target in batches" ON)
 set(CMAKE_UNITY_BUILD ${TESSERA_UNITY})
 if(TESSERA_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-Wno-subobject-linkage)  # gcc takes the sources of a batch for headers
 endif()
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
-# Programs and libraries are built into folders next to each other, so that the program finds the module as it does when installed.
+# Programs and libraries are built into folders next to each other, so that the program finds the module like an
+# installed one.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${tessera_BINARY_DIR}/bin)
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${tessera_BINARY_DIR}/lib)
 
 find_program(TESSERA_CCACHE ccache)
 if(TESSERA_CCACHE)
-  # Clones in different folders share the cache: paths are relative, and debug lines may name another clone's folder.
+  # Clones in different folders share the cache. Paths are therefore relative, and debug information may name the folder
+  # of another clone.
   set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${tessera_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${TESSERA_CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
   set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
 endif()
 find_package(Threads REQUIRED)
 
-# mold links a quarter of a second faster per program than ld, and there are two hundred test programs.
+# For each program, mold links a quarter of a second faster than ld, and there are two hundred test programs.
 find_program(TESSERA_MOLD mold)
 if(TESSERA_MOLD AND PROJECT_IS_TOP_LEVEL)
   add_link_options(-fuse-ld=mold)
@@ -50,8 +52,9 @@ if(TESSERA_SANITIZE)
 endif()
 
 # tessera_layer(NAME [DEPENDS layer...] [LIBRARIES lib...] [SUBFOLDERS folder...])
-# Makes a static library tessera_NAME from every source in the folder and the named subfolders. Sources are globbed, so a new file
-# needs no edit here; script/check-layers checks the includes. A folder without sources becomes an interface library.
+# Makes a static library tessera_NAME from all sources in the folder and the named subfolders. Sources are globbed, so a
+# new file requires no edit here. script/check-layers checks the includes. A folder without sources becomes an interface
+# library.
 function(tessera_layer name)
   cmake_parse_arguments(arg "" "" "DEPENDS;LIBRARIES;SUBFOLDERS" ${ARGN})
   string(REPLACE "/" "_" target tessera_${name})
@@ -78,8 +81,9 @@ function(tessera_layer name)
 endfunction()
 
 # tessera_test(NAME LAYERS layer... [TIMEOUT seconds] [LABELS label...] [SOURCES file...] [LIBRARIES lib...])
-# tests/SUBFOLDER/NAME.cpp as a GoogleTest program with one ctest entry and a time limit. Labels with a meaning: `pocl` (an OpenCL
-# compiler runs in the process; excluded under asan) and `threads` (tests that run under tsan).
+# Builds tests/SUBFOLDER/NAME.cpp as a GoogleTest program with one ctest entry and a time limit. Two labels have a
+# meaning: `pocl` (an OpenCL compiler runs in the process; excluded under asan) and `threads` (tests that run under
+# tsan).
 function(tessera_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "LAYERS;LABELS;SOURCES;LIBRARIES" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -104,8 +108,8 @@ function(tessera_test name)
 endfunction()
 
 # tessera_program(NAME [LIBRARIES lib...] [SUBFOLDERS folder...])
-# Every source of the calling folder and the named subfolders as one program, linked to the shared library, built into bin/ and
-# installed.
+# Builds all sources of the calling folder and the named subfolders as one program in bin/, linked to the shared
+# library, and installs it.
 function(tessera_program name)
   cmake_parse_arguments(arg "" "" "LIBRARIES;SUBFOLDERS" ${ARGN})
   list(TRANSFORM arg_SUBFOLDERS REPLACE "(.+)" "${CMAKE_CURRENT_SOURCE_DIR}/\\1/*.cpp" OUTPUT_VARIABLE patterns)
@@ -120,8 +124,8 @@ function(tessera_program name)
 endfunction()
 
 # tessera_example(FOLDER/NAME [ARGUMENTS argument...] [LIBRARIES lib...] [LABELS label...] [TIMEOUT seconds])
-# examples/FOLDER/NAME.cpp, linked like a user's program into example_NAME. ctest runs it: it must exit with 0 and print
-# the output that the comment at the end of the source shows (cmake/run_example.cmake).
+# Builds examples/FOLDER/NAME.cpp as example_NAME, linked like the program of a user. ctest runs it. It must exit with 0
+# and print the output that the comment at the end of the source shows (cmake/run_example.cmake).
 function(tessera_example path)
   cmake_parse_arguments(arg "" "TIMEOUT" "ARGUMENTS;LIBRARIES;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -140,7 +144,7 @@ function(tessera_example path)
 endfunction()
 
 # tessera_benchmark(NAME LAYERS layer... [LIBRARIES lib...] [SOURCES file...])
-# benchmarks/NAME.cpp with Google Benchmark, built into benchmarks/ for script/bench.
+# Builds benchmarks/NAME.cpp with Google Benchmark in benchmarks/, where script/bench finds it.
 function(tessera_benchmark name)
   cmake_parse_arguments(arg "" "" "LAYERS;LIBRARIES;SOURCES" ${ARGN})
   add_executable(bench_${name} ${name}.cpp ${arg_SOURCES})
@@ -154,6 +158,6 @@ function(tessera_benchmark name)
   add_dependencies(tessera_benchmarks bench_${name})
 endfunction()
 
-# The targets that script/run builds (everything that is installed), and those that script/bench builds.
+# The targets that script/run builds (everything that is installed), and the targets that script/bench builds.
 add_custom_target(tessera_installed)
 add_custom_target(tessera_benchmarks)
