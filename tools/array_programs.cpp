@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // usage: array_programs FIRST_SEED COUNT [DEVICE]
 //
-// Runs random array programs (tests/array/array_programs.h) and writes each step with its result as a line of JSON, for
+// Runs random array programs (tests/array/array_programs.h). Writes each step and its result as a line of JSON, for
 // tools/check_arrays_with_numpy.py.
 #include <cstdio>
 #include <cstdlib>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // usage: array_times [DEVICE]
 //
-// Reads lines "OPERATION MILLISECONDS", repeats the array operation for that time and answers with its microseconds,
-// for tools/compare_array_times_with_numpy.py, which has the same operations in NumPy. Measures the calling thread's
-// processor time, which other programs do not lengthen: set TESSERA_THREADS=1.
+// Reads lines "OPERATION MILLISECONDS", repeats the array operation for that time, and answers with the microseconds
+// per operation. tools/compare_array_times_with_numpy.py runs the same operations in NumPy. Measures the processor time
+// of the calling thread, which does not depend on other programs. Set TESSERA_THREADS=1.
 #include <time.h>
 
 #include <array>
@@ -30,7 +30,7 @@ Array numbers(Shape shape) {
   return Array::from(v, shape);
 }
 
-// NumPy's x[::step] along an axis.
+// Returns x[::step] along an axis.
 Array every(const Array& x, int axis, std::int64_t step) {
   return x.slice(axis, 0, x.shape()[static_cast<std::size_t>(axis)], step);
 }

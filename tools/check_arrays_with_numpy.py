@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares random array programs with NumPy, step by step, within rounding.
+"""Compares each step of random array programs with NumPy.
 
 usage: tools/check_arrays_with_numpy.py [--programs N] [--seed N] [--device NAME] ARRAY_PROGRAMS
 
-ARRAY_PROGRAMS is the program built from tools/array_programs.cpp. NumPy repeats each step on the operands that
-Tessera used, with the dtypes of docs/arrays.md. Results are compared: integers, bools, views and arithmetic exactly, functions and
-sums within bounds in units in the last place. Development only: needs numpy (tools/requirements.txt).
+ARRAY_PROGRAMS is the program built from tools/array_programs.cpp. NumPy repeats each step with the operands that Tessera
+used and with the dtypes of docs/arrays.md. Integers, bools, views and arithmetic must be equal. Functions and sums must be
+within bounds in units in the last place. For development; requires numpy (tools/requirements.txt).
 """
 import argparse
 import json
@@ -51,7 +51,7 @@ def to_bf16(x):
 
 
 def cast(x, t_from, t_to):
-    """Conversion as specified in docs/kernels.md."""
+    """Converts like docs/kernels.md specifies."""
     if t_from == t_to:
         return x
     if t_to == "bool":
@@ -74,7 +74,7 @@ def integers(op, a, b):
         zero, minus = b == 0, (b == -1) if np.issubdtype(t, np.signedinteger) else np.zeros(b.shape, bool)
         safe = np.where(zero | minus, t(1), b)
         q = np.abs(a.astype(object)) // np.abs(safe.astype(object)) if a.size else a
-        q = np.asarray(q, object)  # a zero-dimensional result is a scalar
+        q = np.asarray(q, object)  # NumPy returns zero-dimensional results as scalars
         q = np.where((a < 0) != (safe < 0), -q, q)
         q = wrap(q, t)
         if op == "rem":
@@ -108,7 +108,7 @@ UNARY = {"sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "exp": np.exp, "exp
          "log2": np.log2, "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "erf": erf, "floor": np.floor, "ceil": np.ceil,
          "trunc": np.trunc, "rint": np.rint, "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
          "silu": lambda x: x / (1 + np.exp(-x)), "gelu": lambda x: 0.5 * x * (1 + erf(x * 0.7071067811865476))}
-# Allowed units in the last place in addition to the rounding of the result, and absolute error relative to the argument.
+# Allowed error in addition to the rounding of the result, in units in the last place.
 LOOSE = {"exp": 2, "exp2": 2, "log": 2, "log2": 2, "sin": 3, "cos": 3, "tanh": 3, "erf": 3, "rsqrt": 2, "sigmoid": 6,
          "silu": 8, "gelu": 60, "pow": 4, "sqrt": 1}
 
@@ -241,7 +241,7 @@ class Program:
         x = cast(a, ta, t).astype(np.float64)
         want = np.asarray(UNARY[op](x))
         bound = (LOOSE.get(op, 0) * EPSILON["f64" if t == "f64" else "f32"] + EPSILON[t]) * np.abs(want) + TINY[t]
-        if op in ("sin", "cos"):  # reduced with three parts of pi / 2
+        if op in ("sin", "cos"):  # the range reduction uses three parts of pi / 2
             bound = np.where(np.abs(x) > 1e5, 3, bound + 1e-7)
         if op in ("sigmoid", "silu"):  # exp(-x) overflows before the result rounds to 0
             bound = bound + 2.0**-126 * (1 + np.abs(x)) if t != "f64" else bound
@@ -282,7 +282,7 @@ class Program:
         with np.errstate(all="ignore"):
             near = (np.abs(g - w) <= bound) | np.isinf(bound)
             same = (g == w) | (np.isnan(g) & np.isnan(w)) | near
-            # At or above the dtype's largest number.
+            # Values that are at least the largest number of the dtype.
             same |= np.isinf(g) & (np.abs(w) > limit * (1 - 1e-2)) & (np.sign(g) == np.sign(w))
             same |= np.isinf(g) & (np.sign(g) * w + bound > limit * (1 - 1e-2))
             if not np.isscalar(bound):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares rendered chat templates with those of `transformers`.
+"""Compares the output of chat templates with the output of `transformers`.
 
 usage: check_chat_templates.py RENDER_TEMPLATES FOLDER [--errors]
 
-RENDER_TEMPLATES is the built program of that name (tools/render_templates.cpp); FOLDER contains templates as *.jinja files, for
-example llama.cpp's models/templates. Each is rendered with the conversations below. Where `transformers` raises an error,
-ours must raise one too; --errors prints both. Needs `transformers` (tools/requirements.txt).
+RENDER_TEMPLATES is the program built from tools/render_templates.cpp. FOLDER contains templates as *.jinja files, for example
+llama.cpp's models/templates. Each template is rendered with the conversations below. If `transformers` raises an error,
+Tessera must report one too; --errors prints both. Requires `transformers` (tools/requirements.txt).
 """
 import datetime
 import json
@@ -81,7 +81,7 @@ class Clock(datetime.datetime):
 def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
-    chat_template_utils.datetime = Clock  # used by its strftime_now
+    chat_template_utils.datetime = Clock  # its strftime_now uses this
     renderer = subprocess.Popen([sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     same = refused = lazy = different = 0
     files = sorted(pathlib.Path(sys.argv[2]).glob("*.jinja"))
@@ -105,7 +105,7 @@ def main():
             elif got == expected:
                 same += 1
             elif "is not JSON serializable" in expected.get("error", "") and "text" in got:
-                lazy += 1  # Jinja's filters return generators, which cannot be serialised; ours return lists
+                lazy += 1  # Jinja's filters return generators, which cannot be serialised; Tessera's return lists
             else:
                 different += 1
                 print(f"{file.name}, conversation {number}:\n  transformers: {expected!r:.1500}\n  here:         {got!r:.1500}")

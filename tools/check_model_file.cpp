@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a model file through Llama and through a double-precision forward pass on its decoded weights, and prints the
-// difference of the logits. For files written by other tools:
+// Runs a model file through Llama and through a double-precision forward pass with its decoded weights, and prints the
+// difference of the logits. Used for files that other tools have written:
 //   llama-quantize random-f32.gguf q.gguf Q4_K_M && build/release/bin/check_model_file q.gguf --tokens 24 --logits
 //   q.txt
 #include <fmt/format.h>
@@ -22,7 +22,7 @@
 
 namespace {
 
-/// A line of /proc/self/status in MiB.
+/// Returns the value of a line of /proc/self/status in MiB.
 double resident(const std::string& what) {
   std::ifstream in("/proc/self/status");
   for (std::string word; in >> word;)
@@ -34,9 +34,9 @@ double resident(const std::string& what) {
   return 0;
 }
 
-/// Loads the model and prints its memory use. Then, nine times, reads the file's bytes and writes the packed weights'
-/// number of bytes with the same number of threads, into a new buffer and into new device memory, whose pages may be
-/// larger, and loads the model.
+/// Loads the model and prints its memory use. Then measures three operations, nine times each: reading the file and
+/// writing as many bytes as the packed weights have into a new buffer, the same into new device memory (which may have
+/// larger pages), and loading the model.
 void load(const tessera::GgufFile& file) {
   using namespace tessera;
   using Clock = std::chrono::steady_clock;
@@ -64,7 +64,7 @@ void load(const tessera::GgufFile& file) {
   const auto room = [&] { return std::max(bytes, packed); };
   const auto to_buffer = [&] { copy(std::make_unique_for_overwrite<std::byte[]>(room()).get()); };
   const auto to_device = [&] { copy(Storage::allocate(cpu, room())->allocation().host); };
-  const auto read = [&] {  // into the page cache
+  const auto read = [&] {  // fills the page cache
     std::vector<std::byte> piece;
     for (const GgufTensor& t : file.tensors())
       for (std::uint64_t at = 0; at < t.bytes; at += piece.size()) {
@@ -85,7 +85,7 @@ void load(const tessera::GgufFile& file) {
   packed = model->weight_bytes();
   std::vector<double> buffer, device, loading;
   for (int i = 0; i < 9; ++i) {
-    model.reset(), trim(cpu);  // its memory is returned to the system
+    model.reset(), trim(cpu);  // returns the memory of the model to the system
     buffer.push_back(seconds(to_buffer)), device.push_back(seconds(to_device)), trim(cpu);
     loading.push_back(seconds(load_it));
   }
@@ -97,7 +97,8 @@ void load(const tessera::GgufFile& file) {
       loading[4] / buffer[4], loading[0] / buffer[0], loading[4] / device[4], loading[0] / device[0]);
 }
 
-/// Tokens per second for a prompt of 128 tokens, and for 32 tokens generated after it; each after a warm-up run.
+/// Prints the tokens per second for a prompt of 128 tokens and for 32 tokens generated after it. Each is measured after
+/// a warm-up run.
 void rate(const tessera::GgufFile& file) {
   using namespace tessera;
   using Clock = std::chrono::steady_clock;
@@ -136,7 +137,7 @@ int main(int argc, char** argv) {
   double bound = 0.02;
   app.add_option("FILE", path, "A GGUF file of architecture llama or qwen2")->required();
   bool only_load = false;
-  app.add_flag("--load", only_load, "Only load it, and print the time and memory used");
+  app.add_flag("--load", only_load, "Only load the model, and print the time and memory used");
   bool only_rate = false;
   app.add_flag("--rate", only_rate, "Only print the tokens per second of prompt and generation");
   app.add_option("--tokens", count, "Number of tokens")->capture_default_str();

@@ -4,8 +4,9 @@
 
 usage: tools/check_tokenizer_training.py [--vocabulary N] [--pre gpt-2|llama-bpe] TRAIN_TOKENIZER FILE...
 
-TRAIN_TOKENIZER is the program built from tools/train_tokenizer.cpp; each FILE is one text in UTF-8. Ties go to the pair
-with the lower token numbers in both. Exit status 1 if any merge differs. Development only (tools/requirements.txt).
+TRAIN_TOKENIZER is the program built from tools/train_tokenizer.cpp. Each FILE is one text in UTF-8. If two pairs are equally
+frequent, both programs merge the pair with the lower token ids. The exit status is 1 if a merge differs. For development
+(tools/requirements.txt).
 """
 import argparse
 import json

@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs GGUF files in llama.cpp (through the PyPI package llama-cpp-python), as the reference for `tessera generate`.
 
-Greedy continuation, with the gap between the two best logits at each step (a near-tie there explains a difference):
+Generates greedily and prints the gap between the two best logits at each step. A small gap explains a difference:
   tools/check_with_llama_cpp.py models/pgdocs-2m-q8_0.gguf models/pgdocs-2m-f16.gguf --json models/reference-greedy.json
 
-Token ids of about seventy strings that are difficult to tokenize:
+Writes the token ids of about seventy strings that are difficult to tokenize:
   tools/check_with_llama_cpp.py models/pgdocs-2m-f16.gguf --tokens models/reference-tokens.json
 
-Comparison with `tessera generate` (keys and values in f32 in both); prints the gap where the tokens differ:
+Compares with `tessera generate` (keys and values are f32 in both) and prints the gap at the first different token:
   tools/check_with_llama_cpp.py model.gguf -n 64 --beside build/release/bin/tessera
 
-Sampled text for check_words.py:
+Samples a text for check_words.py:
   tools/check_with_llama_cpp.py models/pgdocs-2m-q8_0.gguf --sample 500 --seed 3 --prompt "A transaction" \\
       | tools/check_words.py models/words.txt
 """
@@ -28,7 +28,7 @@ import numpy as np
 
 PROMPTS = ["The query planner", "A transaction is", "If the server is not running,", "Automatically drop objects"]
 
-NEAR_TIE = 2e-3  # fraction of the logits' range; llama.cpp rounds activations to 16 or 8 bits
+NEAR_TIE = 2e-3  # a fraction of the range of the logits; llama.cpp rounds activations to 16 or 8 bits
 
 STRINGS = [
     "", " ", "  ", "   ", "\n", "\n\n", "\n\n\n", " \n", "\n ", "\t", "\t\tx", "a", " a", "  a", "a ", "a  ", "a  b", "a\nb",
@@ -44,7 +44,7 @@ STRINGS = [
 
 
 def parameters_without_repacking() -> llama_cpp.llama_cpp.llama_model_params:
-    """Keeps weights in file format: repacked q8_0 products crash with an illegal instruction on some processors."""
+    """Keeps weights in the format of the file. Repacked q8_0 products execute an illegal instruction on some processors."""
     parameters = usual_parameters()
     parameters.use_extra_bufts = False
     return parameters
@@ -61,7 +61,7 @@ def load(path: Path, context: int) -> llama_cpp.Llama:
 
 
 def greedy(model: llama_cpp.Llama, prompt: str, count: int) -> dict:
-    """The greedy continuation; an end token is included and stops it early."""
+    """Generates greedily until an end token, which is included in the result."""
     start = model.tokenize(prompt.encode(), add_bos=True, special=False)
     model.reset()
     model.eval(start)
@@ -85,7 +85,7 @@ def greedy(model: llama_cpp.Llama, prompt: str, count: int) -> dict:
 
 
 def beside(program: str, path: Path, result: dict) -> bool:
-    """Prints whether `tessera generate` gives the same tokens. Returns False if they differ without a near-tie."""
+    """Prints whether `tessera generate` generates the same tokens. Returns False if they differ without a near-tie."""
     ran = subprocess.run([program, "generate", str(path), "-p", result["prompt"], "-n", str(len(result["tokens"])),
                           "--temperature", "0", "--cache", "f32", "--print-tokens", "--quiet", "--device", "cpu"],
                          check=True, stdout=subprocess.PIPE, text=True)
@@ -102,7 +102,7 @@ def beside(program: str, path: Path, result: dict) -> bool:
 
 
 def sampled(model: llama_cpp.Llama, prompt: str, count: int, temperature: float, seed: int) -> str:
-    """Prompt and continuation of `count` tokens, sampled from the full distribution without end tokens."""
+    """Returns the prompt and `count` tokens, sampled from the full distribution without end tokens."""
     chance = np.random.default_rng(seed)
     model.reset()
     start = model.tokenize(prompt.encode(), add_bos=True, special=False)

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a text from standard input and prints the share of its words that occur in the training text.
 
-A word is a run of ASCII letters, with an inner apostrophe as in "doesn't", in lower case. The training text is given as
-the text itself or as a list of its words (models/words.txt). Exit code 1 if the share is below --least.
+A word is a sequence of ASCII letters, which may contain an apostrophe as in "doesn't". Words are compared in lower case. The
+training text is either the text itself or a list of its words (models/words.txt). The exit code is 1 if the share is below
+--least.
 
 Example:
   build/tessera generate models/pgdocs-2m-q8_0.gguf -p "A transaction" -n 500 --temperature 0.8 \\

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times array operations and NumPy's alternately, with one thread: strided slices, sums, the largest element.
+"""Times array operations in Tessera and NumPy alternately, with one thread: strided slices, sums and maxima.
 
 usage: tools/compare_array_times_with_numpy.py [--only TEXT] [--rounds N] [--limit RATIO] ARRAY_TIMES
 
-ARRAY_TIMES is the program built from tools/array_times.cpp. Prints the medians of both and of the ratio; below 1,
-ours is faster (processor time of one thread). Exit status 1 if a ratio is above the limit. Development only: needs numpy (tools/requirements.txt).
+ARRAY_TIMES is the program built from tools/array_times.cpp. Prints the medians of both times and of their ratio. Below 1,
+Tessera is faster. Times are the processor time of one thread. The exit status is 1 if a ratio is above the limit. For
+development; requires numpy (tools/requirements.txt).
 """
 import argparse
 import os

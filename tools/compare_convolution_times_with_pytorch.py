@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times convolutions and their gradients and PyTorch's alternately, with the same number of threads.
+"""Times convolutions and their gradients in Tessera and PyTorch alternately, with the same number of threads.
 
 usage: tools/compare_convolution_times_with_pytorch.py [--threads N] [--only TEXT] [--what TEXT] [--rounds N]
            [--seconds S] [--memory] CONVOLUTION_TIMES
 
-CONVOLUTION_TIMES is the program built from tools/convolution_times.cpp. Prints milliseconds (minimum over the rounds;
-processor time with one thread, else wall time) of PyTorch and ours, and the median of the ratios of the rounds with
-its quartiles: below 1, ours is faster. With --memory, prints the peak MiB of a call instead, without its operands but
-with its result: ours from the pool's counter, PyTorch's from the process's resident memory. Development only: needs torch
-(tools/requirements.txt).
+CONVOLUTION_TIMES is the program built from tools/convolution_times.cpp. Prints the milliseconds of PyTorch and Tessera
+(minimum over the rounds; processor time with one thread, otherwise wall time). Also prints the median and quartiles of the
+ratios of all rounds: below 1, Tessera is faster.
+
+With --memory, prints the peak memory of a call in MiB instead. It includes the result but not the operands. Tessera's value
+is the counter of its memory pool, PyTorch's value is the resident memory of the process.
+
+For development; requires torch (tools/requirements.txt).
 """
 import argparse
 import os
@@ -20,7 +23,7 @@ import time
 import pytorch_server
 from pytorch_server import Server, seconds_of_others
 
-# n, channels in and out, rows (and columns), kernel, stride, padding, groups
+# n, input channels, output channels, rows (and columns), kernel, stride, padding, groups
 CASES = {
     "32 to 32, 3 x 3, 32 x 32, batch 32": (32, 32, 32, 32, 3, 1, 1, 1),
     "64 to 64, 3 x 3, 32 x 32, batch 32": (32, 64, 64, 32, 3, 1, 1, 1),
@@ -44,7 +47,7 @@ def parsed():
     parser.add_argument("--only", default="")
     parser.add_argument("--what", default="", help="forward, dx, dw or pool (default: all)")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.25, help="of each measurement, in seconds (default: 0.25)")
+    parser.add_argument("--seconds", type=float, default=0.25, help="duration of each measurement in seconds (default: 0.25)")
     parser.add_argument("--memory", action="store_true", help="print memory instead of times")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the network of `tessera train digits` in PyTorch too, on the same arrays, and compares the accuracy.
+"""Trains the network of `tessera train digits` in PyTorch with the same data, and compares the accuracy.
 
 usage: tools/compare_digits_with_pytorch.py [--seeds N] [--steps N] TESSERA DIGIT_ARRAYS
 
-TESSERA is the program, DIGIT_ARRAYS the one built from tools/digit_arrays.cpp. Network, AdamW, learning rates and
-batches are the same; each library initialises the parameters itself, from the seed. Prints the accuracy on the 10,000
-held-out samples for each seed; exit status 1 if ours is on average more than 0.5 points lower. Development only: needs torch.
+TESSERA is the program `tessera`, and DIGIT_ARRAYS is built from tools/digit_arrays.cpp. Network, AdamW, learning rates and
+batches are the same. Each library initialises the parameters itself from the seed. Prints the accuracy on the 10,000
+held-out samples for each seed. The exit status is 1 if Tessera's mean accuracy is more than 0.5 points lower. For
+development; requires torch.
 """
 import argparse
 import json
@@ -38,7 +39,7 @@ def arrays(path):
 
 
 def rate(step, steps):
-    """Linear warm-up over the first twentieth of the steps, then cosine decay: nn/schedule.cpp."""
+    """Returns the learning rate of nn/schedule.cpp: linear warm-up over 1/20 of the steps, then cosine decay."""
     warmup = steps // 20
     if step < warmup:
         return RATE * (step + 1) / warmup

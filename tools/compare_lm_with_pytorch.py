@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Trains the network of `tessera train lm` in PyTorch too, from the same weights on the same windows, and compares.
+"""Trains the network of `tessera train lm` in PyTorch with the same weights and data, and compares loss and speed.
 
 usage: tools/compare_lm_with_pytorch.py [--steps N] [--seed N] [--threads N] TESSERA LM_ARRAYS TEXT
 
-TESSERA is the program, LM_ARRAYS the one built from tools/lm_arrays.cpp. Initial weights, windows and their order,
-AdamW, clipping and learning rates are the same, f32 without dropout. Prints the loss on all held-out tokens and the
-speed of both, as each reports it; exit status 1 if the losses differ by more than 0.02 nats. Development only: needs torch.
+TESSERA is the program `tessera`, and LM_ARRAYS is built from tools/lm_arrays.cpp. Initial weights, windows and their order,
+AdamW, clipping and learning rates are the same. Both train in f32 without dropout. Prints the loss on all held-out tokens
+and the speed that each program reports. The exit status is 1 if the losses differ by more than 0.02 nats. For development;
+requires torch.
 """
 import argparse
 import json
@@ -46,7 +47,7 @@ def arrays(path):
 
 
 def rate(step, steps):
-    """Linear warm-up over the first twentieth of the steps, then cosine decay to FINAL: nn/schedule.cpp."""
+    """Returns the learning rate of nn/schedule.cpp: linear warm-up over 1/20 of the steps, then cosine decay to FINAL."""
     warmup = steps // 20
     if step < warmup:
         return RATE * (step + 1) / warmup

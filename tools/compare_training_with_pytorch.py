@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times training steps and PyTorch's alternately, with the same number of threads and the networks of benchmarks/training.cpp.
+"""Times training steps of Tessera and PyTorch alternately, with the same networks and the same number of threads.
 
 usage: tools/compare_training_with_pytorch.py [--threads N] [--only TEXT] [--rounds N] [--seconds S] [--beside]
            [--memory] TRAINING
 
-TRAINING is the program built from benchmarks/training.cpp. Prints the medians of steps per second of PyTorch (eager,
-f32, fused Adam) and ours, with a Trainer and with a hand-written loop, and the median of their ratios with its
-quartiles: above 1, ours is faster. With --beside, also PyTorch's compiled step, and eager and compiled steps in bf16
-autocast, each relative to eager f32. With --memory, prints the peak MiB of a step instead, beyond the memory allocated
-between steps: of our hand-written loop from the pool's counter, of PyTorch from the process's resident memory. Exit
-status 1 if a Trainer is below its limit. Each library has its own process, which is stopped (SIGSTOP) while the other
-is timed: threads of both spin while waiting, which would slow PyTorch down the most. Other programs slow PyTorch down
-too; their processor time is printed.
-Development only: needs torch (tools/requirements.txt).
+TRAINING is the program built from benchmarks/training.cpp. Prints the median steps per second of PyTorch (eager, f32, fused
+Adam) and of Tessera, with a Trainer and with a hand-written loop. Also prints the median and quartiles of their ratios: above
+1, Tessera is faster. The exit status is 1 if a Trainer is below its limit.
+
+With --beside, also times PyTorch's compiled step, and eager and compiled steps in bf16 autocast, relative to eager f32. With
+--memory, prints the peak memory of a step in MiB instead, without the memory that is allocated between steps. Tessera's
+value is the counter of its memory pool in the hand-written loop, PyTorch's value is the resident memory of the process.
+
+Each library runs in its own process, which is stopped (SIGSTOP) while the other is timed. The threads of both libraries spin
+while they wait, which would mainly slow down PyTorch. Other programs also slow it down, so their processor time is printed.
+
+For development; requires torch (tools/requirements.txt).
 """
 import argparse
 import os
@@ -30,8 +33,8 @@ def parsed():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--only", default="")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement, in seconds (default: 0.5)")
-    parser.add_argument("--beside", action="store_true", help="also PyTorch compiled, and in bf16")
+    parser.add_argument("--seconds", type=float, default=0.5, help="duration of each measurement in seconds (default: 0.5)")
+    parser.add_argument("--beside", action="store_true", help="also time PyTorch compiled and in bf16")
     parser.add_argument("--memory", action="store_true", help="print memory instead of times")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -109,7 +112,7 @@ def residual(compiled=False, bf16=False):
 
 
 def language(compiled=False, bf16=False):
-    """The model in models/: 4,096 tokens a step in windows of 256."""
+    """Returns the model in models/. A step has 4,096 tokens in windows of 256."""
     model = pytorch_llama.Model(pytorch_llama.Shape(dropout=0.05))
     optimizer = torch.optim.AdamW(pytorch_llama.groups(model), lr=3e-3, betas=(0.9, 0.95), fused=True)
     ids = torch.randint(0, 2048, (16, 257))
@@ -124,7 +127,7 @@ HOW = {"eager": (False, False), "PyTorch-compiled": (True, False), "PyTorch-bf16
 
 
 def serve():
-    """Reads lines "NAME HOW SECONDS" like benchmarks/training.cpp, for PyTorch's variants."""
+    """Reads lines "NAME HOW SECONDS" like benchmarks/training.cpp and runs PyTorch's variants."""
     torch.manual_seed(1)
     torch.set_num_threads(options.threads)
     steps = {}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times convolutions for tools/compare_convolution_times_with_pytorch.py. Reads lines "WHAT N IN OUT ROWS KERNEL STRIDE
-// PADDING GROUPS SECONDS", where WHAT is forward, dx (gradient of the images), dw (gradient of the weight), or pool
-// (gradient of average_pool2d; OUT and GROUPS are ignored). Answers each with the microseconds per call, its processor
-// microseconds, and its peak bytes without the operands, including the result.
+// PADDING GROUPS SECONDS". WHAT is forward, dx (gradient of the images), dw (gradient of the weight), or pool (gradient
+// of average_pool2d, which ignores OUT and GROUPS). Answers each line with the microseconds per call, the processor
+// microseconds, and the peak memory in bytes. The memory includes the result but not the operands.
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -42,7 +42,7 @@ std::function<Array()> call_of(const Case& c) {
   return gradient([=](const Array& a) { return conv2d(x, a, {}, options); }, w);
 }
 
-/// Per call: wall time and processor time.
+/// Returns wall time and processor time per call.
 std::pair<double, double> microseconds_of(const std::function<Array()>& call, double seconds) {
   using Clock = std::chrono::steady_clock;
   call().eval();

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a text to train a small language model on: the prose of the PostgreSQL manual, as Debian packages it.
+"""Writes a text for training a small language model: the prose of the PostgreSQL manual in Debian's package.
 
 usage: tools/corpus.py --work FOLDER [--words FILE] TEXT
 
-Uses the installed package, else downloads it into FOLDER. TEXT is for `tessera train lm`; with --words, the distinct
-words are also written, one per line, for tools/check_words.py.
+Uses the installed package, or downloads it into FOLDER. TEXT is the input of `tessera train lm`. With --words, also writes
+the distinct words, one per line, for tools/check_words.py.
 
-The manual is a coherent body of good English under the PostgreSQL licence, which permits anyone to use, copy, modify
-and distribute "this software and its documentation". It comes from the Debian package `postgresql-doc-15`.
+The manual is written in good English. Its licence, the PostgreSQL licence, permits anyone to use, copy, modify and distribute
+"this software and its documentation". The Debian package is `postgresql-doc-15`.
 
-A model of two million parameters cannot learn every rare identifier of a reference manual, so the text is narrowed to
-prose that such a model can learn:
+A model with two million parameters cannot learn every rare identifier of a reference manual, so the text is reduced to prose
+that such a model can learn:
 
 * whole pages that are lists rather than prose (release notes, key word lists, index, ...) are left out;
 * only `<p>` paragraphs outside tables and listings are kept;
@@ -50,18 +50,18 @@ _REPLACED = str.maketrans({"\u201c": '"', "\u201d": '"', "\u2018": "'", "\u2019"
 
 @dataclass(frozen=True)
 class Document:
-    """One page of the manual: its file name and its paragraphs, separated by empty lines."""
+    """One page of the manual: its file name, and its paragraphs separated by empty lines."""
     name: str
     text: str
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text in lower case: runs of ASCII letters, with an inner apostrophe as in "doesn't"."""
+    """Returns the words of a text in lower case. Words are ASCII letters and may contain an apostrophe as in "doesn't"."""
     return [w.lower() for w in WORD.findall(text)]
 
 
 def find_html(work: Path) -> tuple[Path, str]:
-    """The folder of the manual's pages and the package version: the installed package, else downloaded to `work`."""
+    """Returns the folder of the pages and the package version. Downloads the package to `work` if it is not installed."""
     if INSTALLED.is_dir():
         version = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", PACKAGE], check=True, capture_output=True,
                                  text=True).stdout
@@ -79,7 +79,7 @@ def find_html(work: Path) -> tuple[Path, str]:
 
 
 def _paragraphs(page: str) -> list[str]:
-    """The text of each prose paragraph of an HTML page."""
+    """Returns the text of each prose paragraph of an HTML page."""
     page = re.sub(r"<(table|pre|dt)\b.*?</\1>", " ", page, flags=re.S)
     found = []
     for raw in re.findall(r"<p(?: [^>]*)?>(.*?)</p>", page, re.S):
@@ -93,14 +93,14 @@ def _paragraphs(page: str) -> list[str]:
 
 
 def _plain(sentence: str) -> bool:
-    """Whether a sentence reads as prose: a capital first, a full stop last, brackets closed, hardly any code."""
+    """Returns true for prose: the sentence has a capital at the start, a full stop at the end, and almost no code."""
     return (len(sentence) > 15 and sentence[-1] in ".!?\")" and (sentence[0].isupper() or sentence[0] in "\"(")
             and bool(_ALLOWED.match(sentence)) and sentence.count("(") == sentence.count(")")
             and sentence.count('"') % 2 == 0)
 
 
 def collect(folder: Path) -> list[Document]:
-    """The cleaned documents of the manual in `folder`, ordered by file name."""
+    """Returns the cleaned documents of the manual in `folder`, ordered by file name."""
     pages: list[tuple[str, list[list[str]]]] = []
     sizes: list[list[int]] = []
     for path in sorted(folder.glob("*.html"), key=lambda p: p.name):
@@ -110,7 +110,7 @@ def collect(folder: Path) -> list[Document]:
         sizes.append([len(p) for p in paragraphs])
         pages.append((path.name, [[s for s in _SENTENCE_END.split(p) if _plain(s)] for p in paragraphs]))
 
-    while True:  # dropping a sentence makes other words rare: repeat until nothing changes
+    while True:  # removing a sentence makes other words rarer, so this is repeated until nothing changes
         counts = collections.Counter(w for _, ps in pages for p in ps for s in p for w in words_of(s))
         changed = False
         for _, paragraphs in pages:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // usage: digit_arrays SEED STEPS BATCH FILE
 //
-// Writes the training and test data of `tessera train digits` with this seed as safetensors: x (STEPS * BATCH, 1, 28,
-// 28) f32 and y i32, held_out_x and held_out_y; for tools/compare_digits_with_pytorch.py.
+// Writes the training and test data of `tessera train digits` with this seed as safetensors, for
+// tools/compare_digits_with_pytorch.py: x (STEPS * BATCH, 1, 28, 28) f32, y i32, held_out_x and held_out_y.
 #include <cstdio>
 #include <cstdlib>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // usage: lm_arrays TEXT SEED STEPS BATCH FILE
 //
-// Writes the initial state and data of `tessera train lm --text TEXT` with its default network as safetensors: the
-// parameters by path, windows (STEPS, BATCH, ctx + 1) i32 for training, and for evaluation inputs (count, ctx) and
-// targets i32; for tools/compare_lm_with_pytorch.py.
+// Writes the initial state and data of `tessera train lm --text TEXT` with its default network as safetensors, for
+// tools/compare_lm_with_pytorch.py. The parameters are named by path. The training data is windows (STEPS, BATCH, ctx +
+// 1) i32, the evaluation data is inputs (count, ctx) and targets i32.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>

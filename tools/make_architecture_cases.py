@@ -4,11 +4,11 @@
 
   LLAMA_CPP_LIB_PATH=LLAMA/build/bin tools/make_architecture_cases.py LLAMA tests/data/architectures.json
 
-LLAMA is the source of llama.cpp. The weights of a transformers model are computed by a formula from their names in
-GGUF files, which the test repeats; llama.cpp's converter writes the GGUF file, and this script checks that each tensor
-follows the formula. Writes the file's metadata, the names and shapes of its tensors (and the values of those that the
-converter computes), and the logits of some tokens: from transformers in float64, and from llama.cpp with f32 caches. Packages:
-transformers, torch, numpy, llama-cpp-python.
+LLAMA is the source of llama.cpp. A formula computes the weights of a transformers model from their names in GGUF files; the
+test uses the same formula. llama.cpp's converter writes the GGUF file, and this script checks that each tensor matches the
+formula. It writes the metadata of the file, the names and shapes of its tensors (and the values of tensors that the converter
+computes), and the logits of some tokens: from transformers in float64, and from llama.cpp with f32 caches. Requires
+transformers, torch, numpy and llama-cpp-python.
 """
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ THETA = dict(rope_type="default", rope_theta=10000.0)
 PHI = dict(partial_rotary_factor=0.75, rope_parameters=dict(LONG, partial_rotary_factor=0.75), sliding_window=None,
            original_max_position_embeddings=256)
 WINDOWS = dict(sliding_window=8, head_dim=16)
-# Name, class, differences from SIZES, number of tokens, cache size.
+# The columns are name, class, differences from SIZES, number of tokens and cache size.
 CASES = [
     ("Llama 2", "Llama", dict(head_dim=8, rope_parameters=THETA), 24, 64),
     ("Llama 3.1", "Llama", dict(head_dim=16, rope_parameters=dict(
@@ -68,11 +68,11 @@ CASES = [
                                    full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e5),
                                    sliding_attention=dict(rope_type="default", rope_theta=1e4))), 40, 64),
 ]
-# For these, the vision class, whose text part uses the same weights. (llama.cpp would not rotate the last pairs if the
-# sections of Qwen 3 VL differed by more.)
+# These names use the vision class, because its text part has the same weights. (llama.cpp would not rotate the last pairs if
+# the sections of Qwen 3 VL differed by more.)
 SEEING = {"Qwen 2.5 VL": "Qwen2_5_VL", "Qwen 3 VL": "Qwen3VL"}
 POST_NORMED = ("Gemma2", "Gemma3")
-# Where llama.cpp deviates: it computes gelu from an f16 table, and ignores Phi's windows.
+# llama.cpp deviates for these: it computes gelu from an f16 table, and ignores Phi's windows.
 LLAMA_CPP_BOUND = {"Gemma": 3e-3, "Gemma 2": 3e-3, "Gemma 3": 3e-3, "Phi 3, window": None}
 BOUND = 1e-5
 
@@ -86,7 +86,7 @@ NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_he
 
 
 def numbers(name: str, count: int) -> np.ndarray:
-    """16 bits per element: SplitMix64 seeded with the FNV-1a hash of the name."""
+    """Returns 16 bits per element, from SplitMix64 seeded with the FNV-1a hash of the name."""
     seed = 0xCBF29CE484222325
     for byte in name.encode():
         seed = ((seed ^ byte) * 0x100000001B3) % 2**64
@@ -98,7 +98,7 @@ def numbers(name: str, count: int) -> np.ndarray:
 
 
 def weights(name: str, shape: tuple[int, ...]) -> np.ndarray:
-    """All values are exact in f32, also those of norms minus 1."""
+    """Returns weights that are exact in f32. The weights of norms are exact even after subtracting 1."""
     u = (numbers(name, int(np.prod(shape))).astype(np.float64) - 32768) / 32768
     if name.endswith("norm.weight"):
         u = 1 + u / 4
@@ -132,7 +132,7 @@ def make_model(kind: str, further: dict) -> torch.nn.Module:
             if kind.startswith("Gemma") and name.endswith("norm.weight"):
                 w = w - 1
             heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}.get(name.split(".")[-2])
-            if heads and kind in ("Llama", "Mistral", "Ministral3", "SmolLM3"):  # the converter makes pairs that rotate together adjacent
+            if heads and kind in ("Llama", "Mistral", "Ministral3", "SmolLM3"):  # the converter makes each pair that is rotated together adjacent
                 w = w.reshape(heads, -1, 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
             p.copy_(torch.from_numpy(np.ascontiguousarray(w)))
     return model
@@ -174,7 +174,7 @@ def convert(name: str, model: torch.nn.Module, folder: Path) -> Path:
                     VOCABULARY, gguf.GGUFValueType.UINT32))
 
         def modify_tensors(self, data_torch, name, bid):
-            if base.__name__ == "Gemma3Model":  # it would read the tokenizer's size
+            if base.__name__ == "Gemma3Model":  # it would read the size of the tokenizer
                 yield from super(base, self).modify_tensors(data_torch + self.norm_shift(name), name, bid)
             else:
                 yield from super().modify_tensors(data_torch, name, bid)

@@ -3,13 +3,13 @@
 """usage: make_chat_cases.py LIBLLAMA > tests/data/chat_cases.json
 
 Writes the output of llama.cpp's built-in chat templates, which the families of tessera/llm/chat_families.cpp must match.
-LIBLLAMA is llama.cpp's libllama.so; the cases were made with that of llama-cpp-python 0.3.36.
+LIBLLAMA is llama.cpp's libllama.so. The cases were made with the library in llama-cpp-python 0.3.36.
 """
 import ctypes
 import json
 import sys
 
-# Our name, llama.cpp's name.
+# The name in Tessera and the name in llama.cpp.
 FAMILIES = [
     ("chatml", "chatml"), ("command-r", "command-r"), ("deepseek3", "deepseek3"), ("gemma", "gemma"), ("llama3", "llama3"),
     ("mistral-v1", "mistral-v1"), ("mistral", "mistral-v3"), ("mistral-tekken", "mistral-v3-tekken"),

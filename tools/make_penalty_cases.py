@@ -4,8 +4,8 @@
 
 usage: make_penalty_cases.py > tests/data/penalty_cases.json
 
-Random logits, histories and options, and for each case the logits that llama.cpp's samplers changed. Needs
-llama-cpp-python (tools/requirements.txt); LLAMA_CPP_LIB_PATH selects a folder with another libllama.so.
+Each case contains random logits, histories and options, and the logits after llama.cpp's samplers have changed them. Requires
+llama-cpp-python (tools/requirements.txt). LLAMA_CPP_LIB_PATH selects a folder with another libllama.so.
 """
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOKENS = 48
 
 
 def logits_of(values: list[float], before: list[int], o: dict) -> list[float]:
-    """The logits after llama.cpp's samplers."""
+    """Returns the logits after llama.cpp's samplers."""
     steps = []
     if o["logit_bias"]:
         biases = (llama_cpp.llama_logit_bias * len(o["logit_bias"]))(*[(t, b) for t, b in o["logit_bias"]])
@@ -44,11 +44,11 @@ def main() -> None:
     draw = random.Random(22)
     cases = []
     for number in range(40):
-        values = [draw.randrange(-1280, 1281) / 64 for _ in range(TOKENS)]  # few digits, exact as floats
+        values = [draw.randrange(-1280, 1281) / 64 for _ in range(TOKENS)]  # values that are exact as floats, with few digits
         values[draw.randrange(TOKENS)] = 0.0
         before = [draw.randrange(TOKENS) if draw.random() < 0.5 else draw.randrange(6)
                   for _ in range(draw.choice([1, 5, 30, 120]))]
-        # Alone, in pairs, all together.
+        # Each option is used by itself, in pairs, and with all others.
         of = lambda bit, choices, none: draw.choice(choices) if (number % 7 + 1) & bit else none
         o = {"repeat_penalty": of(1, [1.1, 1.3, 2.0, 0.8], 1.0),
              "frequency_penalty": of(2, [0.1, 0.37, 1.5, -0.4], 0.0),

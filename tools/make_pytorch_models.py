@@ -4,9 +4,9 @@
 
 usage: tools/make_pytorch_models.py
 
-The arrays of a network have the names of its state_dict; the batch and its result are `test.x` and `test.y`.
-tests/nn/saved_model_test.cpp reads them. Made with torch 2.15 and a fixed seed. Development only: needs
-torch (tools/requirements.txt); the safetensors format is written by 20 lines here.
+The arrays of a network have the same names as in its state_dict. The batch is `test.x` and its result is `test.y`.
+tests/nn/saved_model_test.cpp reads the files. They were made with torch 2.15 and a fixed seed. For development; requires
+torch (tools/requirements.txt). This script writes the safetensors format itself.
 """
 import json
 import pathlib
@@ -44,7 +44,7 @@ def main():
     torch.manual_seed(7)
     images = nn.Sequential(nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
                            nn.Linear(4 * 3 * 3, 5))
-    for _ in range(20):  # running statistics
+    for _ in range(20):  # updates the running statistics
         images(torch.randn(16, 2, 6, 6) * 2 + 1)
     for name, model, x in [("images", images, torch.randn(3, 2, 6, 6)), ("named", Named(), torch.randn(4, 6))]:
         model.eval()

@@ -4,8 +4,8 @@
 
   LLAMA_CPP_LIB_PATH=LLAMA/build/bin tools/make_quantised_models.py LLAMA/build/bin/llama-quantize tests/data
 
-writes tests/data/quantised-NAME.gguf and tests/data/quantised-logits.json. Packages: gguf, numpy, llama-cpp-python. 256 is
-the minimum width for the K types; with rows of 32, llama-quantize falls back to other types.
+writes tests/data/quantised-NAME.gguf and tests/data/quantised-logits.json. Requires gguf, numpy and llama-cpp-python. The K
+types require rows of at least 256 elements. With rows of 32 elements, llama-quantize uses other types instead.
 """
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import llama_cpp
 import numpy as np
 
 WIDTH, HEAD, HIDDEN, VOCABULARY = 256, 16, 32, 32
-# Name, llama-quantize's type, further arguments. "all" has a matrix of each type.
+# The name, the type for llama-quantize, and further arguments. "all" has a matrix of each type.
 MODELS = [
     ("q4_0", "Q4_0", []),
     ("q4_k_m", "Q4_K_M", []),
@@ -76,7 +76,7 @@ def write_f32(path: Path) -> None:
 
 
 def logits(path: Path) -> np.ndarray:
-    """Logits of all tokens, with f32 caches."""
+    """Returns the logits of all tokens, with f32 caches."""
     parameters = llama_cpp.llama_model_default_params()
     parameters.n_gpu_layers = 0
     parameters.use_extra_bufts = False

@@ -4,7 +4,7 @@
 
 usage: make_template_cases.py tests/data/jinja_cases.json
 
-Where Jinja raises an error, `text` is null. Needs `transformers` (tools/requirements.txt).
+If Jinja raises an error, `text` is null. Requires `transformers` (tools/requirements.txt).
 """
 import json
 import sys
@@ -124,7 +124,7 @@ after
 {% set plain = 5 %}{% set plain.x = 1 %}
 {{ 9223372036854775807 }}|{{ 'é' < 'z' }}|{{ 'a'|upper|lower }}|{{ 'a' is string and 'b' is string }}|{{ n if n is defined and n > 5 else 0 }}|{{ loop is defined }}
 """.strip("\n").split("\n")
-# Templates of several lines.
+# Templates with several lines.
 CASES += ["""{% for r in rows %}
     {% if r.t is defined %}
 - {{ r.n }}

@@ -4,9 +4,9 @@
 
 usage: make_tokenizer_cases.py tests/data/tokenizer_cases.json
 
-Byte-level BPE uses Hugging Face's `tokenizers`, with the regular expressions of each family's tokenizer.json; the
-"llama" vocabulary is trained and applied by `sentencepiece`. The tokens of a text are stored as the CRC-32 of their
-ids, joined by blanks. Needs `tokenizers` and `sentencepiece` (tools/requirements.txt).
+Byte-level BPE uses Hugging Face's `tokenizers`, with the regular expressions from the tokenizer.json of each family. The
+"llama" vocabulary is trained and applied by `sentencepiece`. The tokens of a text are stored as the CRC-32 of their ids,
+joined by blanks. Requires `tokenizers` and `sentencepiece` (tools/requirements.txt).
 """
 import io
 import json

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Prints reference values of ggml's tensor types for tests/ops/weight_formats_test.cpp, computed by the PyPI package gguf: for
-each type, the SHA-256 of 65536 decoded elements, and the first four of them.
+each type the SHA-256 of 65536 decoded elements, and the first four of them.
 
-The blocks are splitmix64's bits; the highest exponent bit of each f16 is cleared, so that all numbers are finite.
+The blocks contain random bits from splitmix64. In each f16 the highest exponent bit is cleared, so that all numbers are finite.
 
   tools/make_weight_cases.py
 """
@@ -15,14 +15,14 @@ import importlib.metadata
 import gguf
 import numpy as np
 
-# Offsets of the f16 numbers in a block.
+# The offsets of the f16 numbers in a block.
 HALVES = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "IQ4_NL": [0], "Q4_K": [0, 2], "Q5_K": [0, 2],
           "Q6_K": [208], "BF16": [0], "F16": [0]}
 COUNT = 65536
 
 
 def splitmix64(count: int, seed: int) -> np.ndarray:
-    """`count` 64-bit numbers (Steele, Lea and Flood 2014)."""
+    """Returns `count` 64-bit numbers (Steele, Lea and Flood 2014)."""
     with np.errstate(over="ignore"):
         z = np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15) * np.arange(1, count + 1, dtype=np.uint64)
         z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tessera/nn/llama_network.h in PyTorch: the same parameters with the same names, for comparison scripts."""
+"""The network of tessera/nn/llama_network.h in PyTorch, for comparisons. Its parameters have the same names."""
 from __future__ import annotations
 
 import dataclasses
@@ -11,7 +11,7 @@ from torch import nn
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """Like LlamaShape; the defaults are the model in models/."""
+    """Like LlamaShape. The defaults are those of the model in models/."""
     vocabulary: int = 2048
     layers: int = 5
     width: int = 192
@@ -29,7 +29,7 @@ class Shape:
 
 
 class Block(nn.Module):
-    """One layer: grouped-query attention with rotary embedding of adjacent pairs, then SwiGLU."""
+    """One layer: grouped-query attention with rotary embedding of adjacent pairs, followed by SwiGLU."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -61,8 +61,8 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """The Llama architecture with tied embeddings. Parameters are initialised as in PyTorch, except the
-    embedding; load_state_dict replaces them."""
+    """The Llama architecture with tied embeddings. Parameters except the embedding have PyTorch's
+    initial values. load_state_dict replaces them."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Model(nn.Module):
         self.register_buffer("sin", angles.sin().float(), persistent=False)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """The logits after every position of `ids` [batch, length]."""
+        """Returns the logits for every position of `ids` [batch, length]."""
         length = ids.shape[1]
         x = self.dropout(self.embedding(ids))
         for block in self.blocks:
@@ -86,12 +86,12 @@ class Model(nn.Module):
         return F.linear(self.norm(x), self.embedding.weight)
 
     def loss(self, ids: torch.Tensor) -> torch.Tensor:
-        """The mean -ln P of ids[:, 1:]."""
+        """Returns the mean negative log-likelihood of ids[:, 1:]."""
         logits = self(ids[:, :-1])
         return F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten())
 
 
 def groups(model: nn.Module) -> list[dict]:
-    """Parameter groups for AdamW: weight decay for matrices, none for norms."""
+    """Returns the parameter groups for AdamW. Matrices have weight decay, norms have none."""
     return [{"params": [p for p in model.parameters() if p.dim() == 2], "weight_decay": 0.1},
             {"params": [p for p in model.parameters() if p.dim() == 1], "weight_decay": 0.0}]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a GGUF file with random weights in the shape of a Llama, for tests and benchmarks of size and speed without a
-// real model. It generates nonsense, but its sizes are realistic.
+// Writes a GGUF file with random weights and the shapes of a Llama model. Tests and benchmarks of size and speed use it
+// instead of a real model. It generates nonsense.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -30,7 +30,7 @@ std::uint64_t next(std::uint64_t& state) {
 
 void put(std::byte* to, const auto& value) { std::memcpy(to, &value, sizeof value); }
 
-/// Numbers with standard deviation 1 / sqrt(columns), so that activations keep their scale.
+/// Fills `data` with numbers of standard deviation 1 / sqrt(columns), so that activations keep their scale.
 void fill(std::span<std::byte> data, GgmlType type, double columns, std::uint64_t seed) {
   const double deviation = 1 / std::sqrt(columns);
   std::uint64_t state = seed;
@@ -58,7 +58,7 @@ void fill(std::span<std::byte> data, GgmlType type, double columns, std::uint64_
   }
 }
 
-/// A vocabulary of all bytes and of pairs of bytes, in byte-level BPE's spelling.
+/// Adds a vocabulary of all bytes and of pairs of bytes, written like in byte-level BPE.
 void add_tokenizer(GgufWriter& writer, std::uint64_t size) {
   std::vector<std::string> tokens, merges;
   for (int byte = 0; byte < 256; ++byte) tokens.push_back(byte_level_text(std::string(1, static_cast<char>(byte))));
@@ -135,13 +135,14 @@ int run(int argc, char** argv) {
   program.add_option("--vocabulary", s.vocabulary)
       ->capture_default_str()
       ->check(CLI::Range(std::uint64_t{257}, std::uint64_t{65792}));
-  program.add_option("--seed", seed, "The same seed gives the same file")->capture_default_str();
+  program.add_option("--seed", seed, "The same seed produces the same file")->capture_default_str();
   CLI11_PARSE(program, argc, argv);
   const bool blocks = type == "q8_0" || type == "q4_0";
   if (s.width % s.heads != 0 || s.head_size() % 2 != 0 || s.heads % s.key_heads != 0 ||
       (blocks && (s.width % 32 != 0 || s.hidden % 32 != 0))) {
     fmt::print(stderr,
-               "width / heads must be an even integer, heads a multiple of key-heads, and rows whole blocks of 32\n");
+               "width / heads must be an even integer, heads a multiple of key-heads, and the length of rows a "
+               "multiple of 32\n");
     return 2;
   }
   const GgmlType kind = type == "f32"    ? GgmlType::f32

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Renders the digits of free font families into models/digits/: one grey PNG and a table of its rows.
+"""Renders the digits of free font families into models/digits/: a greyscale PNG and a table of its rows.
 
 usage: tools/render_digits.py [--work FOLDER] [--out models/digits] [--check]
 
-Development time only. Fonts come from Debian's packages, downloaded into the work folder (`apt-get download`, nothing
-is installed); it is an error if a package's copyright file does not contain the licence. Needs Pillow, numpy and fonttools
-(tools/requirements.txt). The same packages give the same files.
+For development. The fonts are in Debian packages, which are downloaded into the work folder (`apt-get download`) but not
+installed. It is an error if the copyright file of a package does not contain the licence. Requires Pillow, numpy and fonttools
+(tools/requirements.txt). The same packages produce identical files.
 
-  --check  check the files in the out folder instead of writing them: classifies the held-out families' digits by their
-           nearest neighbours in the training families, and lists the most similar families across the split.
+  --check  check the files in the out folder instead of writing them. Classifies the digits of the held-out families by
+           their nearest neighbours in the training families, and lists pairs of similar families across the split.
 """
 import argparse
 import csv
@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
-CELL = 32  # pixels per side; the ink is at most 28, so rotated and scaled digits still fit
-HEIGHT = 24  # height of a family's tallest digit
-MOST = 28  # maximum ink, in both directions
-FINE = 8  # supersampling: each pixel is the mean of this many squared
+CELL = 32  # pixels per side; digits have at most 28, so that rotated and scaled digits still fit
+HEIGHT = 24  # height of the tallest digit of a family
+MOST = 28  # maximum width and height of a digit
+FINE = 8  # supersampling: each pixel is the mean of FINE x FINE samples
 
 # Text that a copyright file must contain for each licence.
 LICENCES = {
@@ -40,8 +40,8 @@ LICENCES = {
 }
 OFL, APACHE, MIT, BSD, VERA, GPL, GUST, PARATYPE, PUBLIC = LICENCES
 
-# Family, package, licence. Families with shared outlines appear once, and those of one design system are on the same
-# side of the split, so that held-out digits have not been seen in training.
+# Family, package, licence. Families with the same outlines are listed once, and families of one design system are in the
+# same part of the split, so that held-out digits have not been seen in training.
 TRAIN = {
     "sans": [
         ("DejaVu Sans", "fonts-dejavu-core", VERA),
@@ -150,7 +150,7 @@ HELD_OUT = {
     ],
 }
 
-# Names of the four styles in order of preference.
+# The names of the four styles, in order of preference.
 STYLES = {
     "regular": ["regular", "book", "roman", "medium", "standard", "mono", "10regular", "sansbook"],
     "bold": ["bold", "demibold", "semibold", "demi", "heavy", "10bold", "sansbold"],
@@ -164,7 +164,7 @@ def run(*command, cwd=None):
 
 
 def unpack(package, work):
-    """The folder of a package's files, and its version."""
+    """Returns the folder with the files of a package, and the version of the package."""
     debs = work / "packages"
     debs.mkdir(parents=True, exist_ok=True)
     if not list(debs.glob(f"{package}_*.deb")):
@@ -185,7 +185,7 @@ def copyright_text(folder, package):
 
 
 def faces(folder):
-    """{family: {style in its file, in lower case without blanks: path}} for fonts that have all digits."""
+    """Returns {family: {style: path}} for fonts that have all digits. Styles are in lower case without blanks."""
     from fontTools.ttLib import TTFont
 
     found = {}
@@ -202,8 +202,8 @@ def faces(folder):
 
 
 def render(path):
-    """The ten digits of a font as a (10, CELL, CELL) array of bytes: white on black, centred in their cells, scaled so that
-    the tallest has HEIGHT pixels."""
+    """Returns the ten digits of a font as a (10, CELL, CELL) array of bytes. They are white on black and centred in their
+    cells. The tallest digit is scaled to HEIGHT pixels."""
     from PIL import Image, ImageDraw, ImageFont
 
     def ink(digit, font):
@@ -286,7 +286,7 @@ def check(out):
         t, n = table[row[~train][i]], table[row[train][distance[i].argmin()]]
         print(f"  {labels[~train][i]} of {t['family']} {t['style']} looks like "
               f"{labels[train][distance[i].argmin()]} of {n['family']} {n['style']}")
-    # Families across the split that look nearly the same, by mean distance over the digits.
+    # Finds families in different parts of the split that look almost the same, by the mean distance of their digits.
     per_row = np.zeros((int((~train).sum()) // 10, int(train.sum()) // 10))
     for digit in range(10):
         per_row += distance[digit::10, digit::10] / (a * a).sum(1)[digit::10, None] / 10

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // usage: render_templates < REQUESTS
 //
-// Each line of standard input is a JSON object with `template` (its text) and `names` (an object); each line of output
-// has `text` or `error`. For tools/check_chat_templates.py. The clock is fixed at 2026-07-04 12:34:56.
+// Renders templates for tools/check_chat_templates.py. Each line of standard input is a JSON object with `template` (a
+// text) and `names` (an object). Each line of output has `text` or `error`. The clock is fixed at 2026-07-04 12:34:56.
 #include <cstdio>
 #include <exception>
 #include <iostream>

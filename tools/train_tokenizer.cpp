@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learns a vocabulary from files, each one text. Prints the merges, one per line, and the seconds to standard error.
-// Usage: train_tokenizer VOCABULARY PRE_TOKENIZER FILE... For tools/check_tokenizer_training.py.
+// Learns a vocabulary from files for tools/check_tokenizer_training.py. Each file is one text. Prints the merges, one
+// per line, and writes the seconds to standard error. Usage: train_tokenizer VOCABULARY PRE_TOKENIZER FILE...
 #include <chrono>
 #include <cstdio>
 #include <fstream>

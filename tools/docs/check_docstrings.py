@@ -43,7 +43,7 @@ def documented(element: ET.Element) -> bool:
 
 
 def without_arguments(name: str) -> str:
-    """The name without template arguments: a specialisation shares the docstring of its template."""
+    """Returns the name without template arguments, because a specialisation shares the docstring of its template."""
     scope, separator, last = name.rpartition("::operator")
     if not separator:
         scope, last = name, ""
@@ -56,13 +56,13 @@ def without_arguments(name: str) -> str:
 
 
 def in_specialisation(name: str) -> str | None:
-    """The template whose explicit specialisation a member is in, if it is in one."""
+    """Returns the template if the member belongs to an explicit specialisation of it."""
     scope = name.rpartition("::operator")[0] or name.rpartition("::")[0]
     return without_arguments(scope) if "<" in scope else None
 
 
 def is_special(member: ET.Element, scope: str) -> bool:
-    """Whether the language defines what the function does."""
+    """Returns true if the language defines what the function does."""
     name = member.findtext("name") or ""
     arguments = member.findtext("argsstring") or ""
     if name.startswith("~") or re.search(r"=\s*(default|delete)\s*$", arguments):
@@ -78,7 +78,7 @@ def is_specialisation(symbol: Symbol, templates: set[str]) -> bool:
 
 
 class Sources:
-    """The lines of headers, for information that is missing from Doxygen's XML."""
+    """Reads the lines of headers, for information that is missing from Doxygen's XML."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -90,7 +90,7 @@ class Sources:
         return self.lines[file]
 
     def line_of(self, word: str, file: str, first: int) -> int:
-        """The first line from `first` on that has the word outside of comments."""
+        """Returns the first line from `first` on that contains the word outside of comments."""
         for number, text in enumerate(self.of(file)[first - 1:], first):
             if re.search(rf"\b{re.escape(word)}\b", text.split("//")[0]) and not (number == first and "enum" in text and "{" not in text):
                 return number
@@ -125,7 +125,7 @@ def add_member(found: dict[str, Symbol], member: ET.Element, scope: str, sources
     name = member.findtext("qualifiedname") or member.findtext("name")
     if member.get("prot") != "public" or place is None or name.startswith("std::") or "@" in name:
         return
-    if kind == "variable" and name.endswith("_"):  # private ones, in an anonymous union
+    if kind == "variable" and name.endswith("_"):  # private members of an anonymous union
         return
     file, line = place.get("file"), int(place.get("line"))
     arguments = member.findtext("argsstring") or ""

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks links: those of the Markdown files, with anchors as GitHub makes them, and those of the generated site.
+"""Checks the links of the Markdown files (with GitHub's anchors) and of the generated site.
 
-Prints `file:line: link: what is wrong` for each dead link. Links to other sites are not followed. Exit status: 0 if every
-link is valid, 1 otherwise.
+Prints `file:line: link: what is wrong` for each dead link. Links to other sites are not checked. The exit status is 0 if
+every link is valid, and 1 otherwise.
 
   check_links.py --markdown ROOT
   check_links.py --html FOLDER

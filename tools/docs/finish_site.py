@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Turns Doxygen's HTML into the documentation site: removes parts that need Doxygen's scripts, adds pages of source files, the
-images, and the search index. See script/docs.
+"""Turns Doxygen's HTML into the documentation site. Removes parts that require Doxygen's scripts, and adds pages of source
+files, the images and the search index. See script/docs.
 """
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pages
 
-# Lists that Doxygen always writes; the navigation replaces them.
+# Lists that Doxygen always writes. The navigation replaces them.
 LEFT_OUT = ("annotated.html", "hierarchy.html", "namespaces.html", "modules.html", "pages.html", "concepts.html", "topics.html",
             "functions*.html", "namespacemembers*.html", "dir_*.html", "files.html", "globals*.html", "*-members.html", "graph_legend*",
             "*_8h.html", "*_8dox.html", "*_8md.html", "*.png", "*.svg", "*.js", "*.css", "*.md5", "*.map")
@@ -24,18 +24,18 @@ KINDS = {"function": "function", "friend": "function", "variable": "variable", "
 
 
 def address(refid: str, compound: str) -> str:
-    """The page and anchor of a member, from its id in the XML output."""
+    """Returns the page and anchor of a member, from its id in the XML output."""
     member = refid.removeprefix(compound + "_1")
     return f"{compound}.html#{member}"
 
 
 class Api:
-    """Symbols from Doxygen's XML output, for the search and for links."""
+    """The symbols in Doxygen's XML output, for the search and for links."""
 
     def __init__(self, folder: Path) -> None:
         self.entries: list[list[str]] = []  # name, kind, brief, address, topic (of functions)
-        self.places: dict[str, tuple[str, int]] = {}  # of classes: header and line, by page
-        self.names: dict[str, str] = {}  # qualified names by address
+        self.places: dict[str, tuple[str, int]] = {}  # page of a class: header and line
+        self.names: dict[str, str] = {}  # address: qualified name
         seen: set[tuple[str, str]] = set()
         for file in sorted(folder.glob("*.xml")):
             for compound in ET.parse(file).getroot().findall("compounddef"):
@@ -125,7 +125,7 @@ class Finisher:
 
     @staticmethod
     def marked(name: str, text: str) -> str:
-        """Marks the page in the navigation."""
+        """Marks the current page in the navigation."""
         return re.sub(rf'(<li><a href="[./]*{re.escape(name)}")>', r'\1 aria-current="page">', text, count=1)
 
     def checked_link(self, match: re.Match) -> str:
@@ -135,7 +135,7 @@ class Finisher:
         return match[2] if name is not None and not ("::" + name).endswith("::" + re.sub(r"<.*>", "", shown)) else match[0]
 
     def checked_call(self, match: re.Match) -> str:
-        """Likewise for a variable `ones` that is linked to init::ones."""
+        """Removes a wrong link from a variable `ones` to init::ones."""
         name = self.api.names.get(match[2], "")
         return match[1] + match[3] if "::" in name and match[1] not in ".;:" else match[0]  # -> is escaped as &gt;
 

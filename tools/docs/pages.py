@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages and navigation of the documentation site, and the mapping of links between Markdown files to links of the site.
+"""The pages and navigation of the documentation site. Maps links between Markdown files to links of the site.
 
-Used by prepare_site.py, finish_site.py and check_links.py. A Markdown page that is not in a section below is listed in
-the last section, so a new page needs no change here.
+prepare_site.py, finish_site.py and check_links.py use this module. A Markdown page that is not in a section below is listed
+in the last section, so a new page requires no change here.
 """
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# Sections of the navigation: title, and Markdown files (glob patterns) in their order. The API comes after the guides.
+# The sections of the navigation: title and Markdown files (glob patterns), in order. The API follows the guides.
 SECTIONS = [
     ("Guides", ["README.md", "docs/devices.md", "docs/kernels.md", "docs/arrays.md", "docs/tasks.md", "docs/training.md",
                 "docs/models.md", "docs/verification.md", "docs/llm.md", "docs/guarantees.md", "docs/glossary.md", "models/README.md",
@@ -21,19 +21,19 @@ SECTIONS = [
     ("For maintainers", ["CONTRIBUTING.md", "docs/map.md", "docs/decisions.md", "docs/dependencies.md", "SECURITY.md", "*.md",
                          "docs/*.md", "docs/*/*.md", "benchmarks/*.md", "models/*/*.md", "*/*.md"]),
 ]
-# For the results, the navigation has the first page and the list of this folder.
+# For the results, the navigation contains the first page and the list of files in this folder.
 RESULTS_FOLDER = "benchmarks/results"
-# Links on the front page: Markdown file and label.
+# The links on the front page: Markdown file and label.
 START = [("docs/devices.md", "Choose a device"), ("docs/kernels.md", "Write a kernel"), ("docs/arrays.md", "Compute with arrays"),
          ("docs/tasks.md", "Run tasks on several devices"), ("docs/training.md", "Train a network"), ("docs/llm.md", "Run a language model"),
          ("examples/README.md", "Browse the examples")]
 SHORT_TITLES = {"README.md": "Overview", "benchmarks/gpu.md": "Testing on a GPU", "models/README.md": "The model in models/",
                 "models/digits/README.md": "The digits in models/digits/"}
 
-# Folders whose headers users include only through other headers.
+# Users include the headers in these folders only indirectly.
 INTERNAL_FOLDERS = ("tessera/base/os/", "tessera/executor/", "tessera/ir/", "tessera/jinja/")
 
-# Topics of the API: Doxygen group, title, description, and the folders (or headers) of tessera/ in it.
+# The topics of the API: Doxygen group, title, description, and folders (or headers) of tessera/.
 TOPICS = [
     ("basics", "Basics", "Element types, shapes and errors.", ["base", "tessera.h"]),
     ("devices", "Devices", "Finding and choosing devices, memory, queues, recorded work, and what ran where.", ["device"]),
@@ -54,7 +54,7 @@ def topic_of(header: str) -> str:
 
 
 def slug_of(file: str) -> str:
-    """The name of a Markdown file's page on the site, without ".html"."""
+    """Returns the name of the page for a Markdown file, without ".html"."""
     if file == "README.md":
         return "index"
     name = file.removesuffix(".md").removeprefix("docs/")
@@ -71,7 +71,7 @@ HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*\s*$")
 
 
 def plain_text(markdown: str) -> str:
-    """The text of a heading, without its markup."""
+    """Returns the text of a heading without markup."""
     text = LINK.sub(lambda m: m[2], markdown)
     text = re.sub(r"`+([^`]*)`+", r"\1", text)
     return re.sub(r"(\*\*|__|(?<!\w)[*_](?=\S)|(?<=\S)[*_](?!\w))", "", text)
@@ -119,7 +119,7 @@ class Page:
 
 
 def blocks(text: str):
-    """Splits a Markdown text into (is_code, first line, lines): fenced blocks, and the text between them."""
+    """Splits a Markdown text into fenced blocks and the text between them, as (is_code, first line, lines)."""
     lines = text.split("\n")
     begin, fence = 0, None
     for i, line in enumerate(lines):
@@ -136,7 +136,7 @@ def blocks(text: str):
 
 
 def blank_code(text: str) -> str:
-    """The text with its code spans overwritten, at the same length."""
+    """Returns the text with code spans overwritten, so that they contain no links. The length does not change."""
     return CODE_SPAN.sub(lambda m: re.sub(r"[^\n]", "x", m[0]), text)
 
 
@@ -187,7 +187,7 @@ def sections(files: list[str]) -> list[tuple[str, list[str]]]:
 
 
 def resolve(page_file: str, target: str) -> tuple[str, str]:
-    """(path from the root, anchor) that a relative link of a Markdown file names."""
+    """Returns (path from the root, anchor) for a relative link in a Markdown file."""
     path, _, anchor = target.partition("#")
     if not path:
         return page_file, anchor
@@ -199,5 +199,5 @@ def is_external(target: str) -> bool:
 
 
 def source_page(path: str) -> str:
-    """The site's address for a source file or folder."""
+    """Returns the address of the page for a source file or folder."""
     return f"source/{path}.html"

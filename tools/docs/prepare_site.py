@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prepares the input of Doxygen: copies of the public headers, the Markdown pages in Doxygen's dialect, topics of the API, the
-frame of each page, and a Doxyfile. See script/docs.
+"""Prepares the input of Doxygen: copies of the public headers, the Markdown pages in Doxygen's dialect, the topics of the API,
+the frame of each page, and a Doxyfile. See script/docs.
 
-The headers are those in TESSERA_PUBLIC_HEADERS and all that they include, except those whose opening comment contains
-"Internal". Line numbers are preserved.
+The headers are listed in TESSERA_PUBLIC_HEADERS. Headers that they include are added, except headers with "Internal" in their
+opening comment. Line numbers are preserved.
 """
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ WORD_AT_BEGIN = re.compile(r"(?:(?<=^)|(?<=[.:] ))(?=[A-Z][a-z]+[ ,])")
 
 
 def escape_docstrings(lines: list[str]) -> list[str]:
-    """Escapes Doxygen's special characters in docstrings, outside of code spans (which may span lines), and prevents a
-    sentence's first word from becoming a link to a class of that name."""
+    """Escapes Doxygen's special characters in docstrings outside of code spans, which may contain line breaks. Also prevents
+    links from the first word of a sentence to a class with the same name."""
     out, in_code = [], False
     for line in lines:
         match = re.match(r"(.*?///<? ?)(.*)$", line)
@@ -61,7 +61,7 @@ def escape_docstrings(lines: list[str]) -> list[str]:
             out.append(line + " @endcode")
             continue
         text = match[2]
-        if in_code and text.startswith(("+ ", "- ", "* ")):  # would start a list
+        if in_code and text.startswith(("+ ", "- ", "* ")):  # Doxygen would start a list here
             out[-1] += " " + text[0]
             text = text[2:]
         made = []
@@ -77,7 +77,7 @@ def escape_docstrings(lines: list[str]) -> list[str]:
 
 
 def add_to_topic(lines: list[str], topic: str, header: str) -> None:
-    """Opens the topic's group in each namespace of the header, on empty lines, so that line numbers are preserved."""
+    """Opens the group of the topic in each namespace of the header. Uses empty lines, so that line numbers are preserved."""
     for i, line in enumerate(lines):
         if match := re.match(r"(inline )?namespace tessera(::(?!detail)\w+)* \{$", line):
             at = i if not lines[i + 1] else i - 1
@@ -98,7 +98,7 @@ def prepare_header(root: Path, to: Path, header: str) -> None:
 
 
 class PageWriter:
-    """Markdown in Doxygen's dialect: anchors at headings, links to pages of the site, escaped commands."""
+    """Writes Markdown in Doxygen's dialect: with anchors at headings, links to pages of the site, and escaped commands."""
 
     def __init__(self, root: Path, all_pages: dict[str, pages.Page]) -> None:
         self.root = root
@@ -149,12 +149,12 @@ class PageWriter:
         text = re.sub(r"</?(?:br|sub|sup|kbd)\s*/?>", lambda m: keep(m[0]), text)
         text = re.sub(r"^(>\s*)\[!(\w+)\]", lambda m: f"{m[1]}**{m[2].capitalize()}.**", text, flags=re.M)
         text = re.sub(r"<(https?://[^>\s]+)>", lambda m: keep(f'<a href="{m[1]}">{m[1]}</a>'), text)
-        text = re.sub(r"(?m)^(\s*)(>\s)", lambda m: m[1] + keep(m[2]), text)  # quotations
+        text = re.sub(r"(?m)^(\s*)(>\s)", lambda m: m[1] + keep(m[2]), text)  # quoted text
         text = re.sub(r"\\([\\`*_{}\[\]()#+\-.!|<>])", lambda m: keep(m[0]), text)
         text = re.sub(r"[\\@<>]|#(?=\w)", lambda m: "\\" + m[0], text)
         if heading:
             return self.restored(text, kept)
-        # Prevents links for ordinary words that are also class names.
+        # Prevents links from ordinary words that are also names of classes.
         text = re.sub(r"(?<![\w%])([A-Za-z_]\w*(?=\(\)|::)|[A-Z]\w+)", lambda m: keep("%") + m[1] if m[1] in self.names else m[1], text)
         return self.restored(text, kept)
 
@@ -193,7 +193,7 @@ class PageWriter:
         return "\n".join(out).lstrip() + "\n"
 
     def tables(self, page: pages.Page, lines: list[str]) -> list[str]:
-        """Text with its tables converted to HTML, because GitHub's tables may have an empty head."""
+        """Converts tables to HTML, because tables on GitHub may have an empty header."""
         out: list[str] = []
         text: list[str] = []
         i = 0
@@ -251,7 +251,7 @@ def code_span(text: str) -> str:
 
 
 def fenced(lines: list[str]) -> list[str]:
-    """A fenced block for Doxygen, which only highlights C++."""
+    """Returns a fenced block for Doxygen, which highlights only C++."""
     match = pages.FENCE.match(lines[0])
     indent = lines[0][:len(lines[0]) - len(lines[0].lstrip())]
     language = match[2].strip().split(" ")[0]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The documentation site: navigation on small screens, the page's headings, and the search. Also works from file: URLs.
+// Scripts of the documentation site: navigation on small screens, headings of the page, and search. Works with file: URLs too.
 "use strict";
 (function () {
   const root = document.currentScript.dataset.root;
@@ -13,7 +13,7 @@
   const current = nav.querySelector("[aria-current]");
   if (current && current.offsetParent) nav.scrollTop = current.offsetTop - nav.clientHeight / 2;
 
-  // On this page.
+  // Builds the list of headings on this page.
   const toc = document.querySelector("aside.toc");
   const headings = [...document.querySelectorAll("main .textblock > h2, main .textblock > h3, main h2.groupheader")]
       .map((h) => ({ h, a: h.querySelector("a[id]") }))
@@ -48,7 +48,7 @@
     document.head.append(script);
   }
   const weights = { page: 0, topic: 0, class: 1, struct: 1, concept: 1, function: 1, enumeration: 1, type: 1, example: 2, section: 2, enumerator: 4, variable: 3, macro: 3 };
-  // Smaller is better; none if a word is missing.
+  // Returns a score (smaller is better), or none if a word is missing.
   function score([name, kind, brief, url, topic], words) {
     const full = name.toLowerCase();
     const parts = full.split("::");
