@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Array operations on the CPU, in pairs (pairs.h): sums of lazy expressions compared with evaluating the expression
-// first; scatter_add, sorting of rows and small operations compared with plain loops. NumPy's side is in
-// tools/compare_array_times_with_numpy.py.
+// Times array operations on the CPU in pairs (pairs.h). Sums of lazy expressions are compared with evaluating the
+// expression first. scatter_add, sorting of rows and small operations are compared with plain loops.
+// tools/compare_array_times_with_numpy.py compares with NumPy.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -38,7 +38,7 @@ std::vector<float> numbers(std::int64_t count) {
 }
 Array array(Shape shape) { return Array::from(numbers(element_count(shape)), shape).eval(); }
 
-/// Compares the sum of an expression with the same in two steps.
+/// Compares the sum of a lazy expression with evaluating the expression first.
 void sums() {
   const auto both = [](const std::string& name, const std::function<Array()>& expression) {
     pair(
@@ -99,7 +99,7 @@ void sorts() {
   }
 }
 
-/// Compared with a small reduction, whose launch is also recorded.
+/// Compares small operations with a small reduction, which is also launched through a recorded graph.
 void small() {
   const Array x = array({10}), y = array({10});
   Array into = array({10});
@@ -113,8 +113,8 @@ void small() {
 
 }  // namespace
 
-// usage: arrays; exit status 1 if a sum takes more than 1.1 times as long as its two steps, or another operation
-// exceeds its limit.
+// usage: arrays. The exit status is 1 if a sum takes more than 1.1 times as long as evaluating the expression first, or
+// if another operation exceeds its limit.
 int main() {
   ::setenv("TESSERA_THREADS", "1", 1);
   const DeviceScope scope(Device{Backend::cpu, 0});

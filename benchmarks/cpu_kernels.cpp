@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares generated CPU kernels with plain C++ loops (plain_loops.cpp): saxpy, softmax, products of floats and of
-// 8-bit weights, a histogram, edit distances, shortest paths, and a division. Both run alternately, so that other load
-// affects both; a ratio below 1 means that ours is faster.
+// 8-bit weights, a histogram, edit distances, shortest paths, and a division. They run alternately, so that other load
+// affects both. If a ratio is below 1, the generated kernel is faster.
 #include <unistd.h>
 
 #include <algorithm>
@@ -150,8 +150,8 @@ bool run() {
 
 }  // namespace
 
-// usage: cpu_kernels [--all]: runs with one thread, then (in a second process) with all; exit status 1 if a kernel
-// takes more than three times as long as the plain loop. The plain loops always use one thread.
+// usage: cpu_kernels [--all]. Runs with one thread and, with --all, in a second process with all threads. The exit
+// status is 1 if a kernel takes more than three times as long as the plain loop. The plain loops always use one thread.
 int main(int argc, char** argv) {
   const bool all = argc > 1 && std::string(argv[1]) == "--all";
   if (!all && !std::getenv("TESSERA_THREADS")) ::setenv("TESSERA_THREADS", "1", 1);

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host time of an operation on a resident array, from the call until the work is in the driver's queue. Runs on a fake
-// CUDA driver that accepts every call and executes nothing (tests/drivers/). The driver's own time is included, and is
-// also shown in its own column, measured by making the same driver calls directly. Other load on the processor, such as
-// a virtual machine on the core's other hyperthread, only adds time, for seconds on end. So all operations are measured
-// in many rounds, and the result is the fastest tenth of the times; the median is also printed.
-// Usage: host_cost [PART OF A NAME]; exits with 1 if an operation takes more than 3 us, with 2 if no operation's name
-// matches.
+// Measures the host time of operations on resident arrays, from the call until the work is in the driver's queue. Runs
+// on a fake CUDA driver that accepts every call and executes nothing (tests/drivers/). The time of the driver is
+// included. A separate column shows it, measured by making the same driver calls directly.
+//
+// Other load on the processor, such as a virtual machine on the other hyperthread of the core, adds time for seconds.
+// Therefore all operations are measured in many rounds, and the result is the fastest tenth of the times. The median is
+// also printed.
+//
+// Usage: host_cost [PART OF A NAME]. The exit status is 1 if an operation takes more than 3 us, and 2 if no operation
+// matches the name.
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,7 +34,7 @@ using namespace tessera;
 using Clock = std::chrono::steady_clock;
 
 const Device device{Backend::cuda, 0};
-constexpr int batch = 50, batches = 400, rounds = 40;  // short batches: most are not interrupted
+constexpr int batch = 50, batches = 400, rounds = 40;  // batches are short, so that most of them are not interrupted
 
 template <class F>
 F* symbol(const char* name) {
@@ -66,7 +69,7 @@ double price(const std::function<void()>& once) {
   return times.fastest_tenth();
 }
 
-/// The driver calls of one operation, counted, and the time that they take.
+/// The driver calls of one operation, and the time that they take.
 struct DriverShare {
   double ns = 0;
   std::uint64_t calls = 0, launches = 0;
@@ -95,7 +98,7 @@ DriverShare driver_share(const std::function<void()>& once, const std::map<std::
   return share;
 }
 
-/// Time of each of the fake driver's entry points.
+/// Returns the time of each function of the fake driver.
 std::map<std::string, double> prices(Queue& queue) {
   std::map<std::string, double> out;
   void* context = native_context(device);
@@ -117,7 +120,8 @@ std::map<std::string, double> prices(Queue& queue) {
   auto* const copy = symbol<int(unsigned long long, unsigned long long, std::size_t, void*)>("cuMemcpyDtoDAsync_v2");
   out["cuMemcpyDtoDAsync_v2"] = price([&] { copy(address, address + 2048, 32, stream); });
   symbol<int(unsigned long long)>("cuMemFree_v2")(address);
-  out["cuLaunchKernel"] = out["cuGraphLaunch"] = out["cuMemsetD32Async"];  // the same checks of handles, one more
+  out["cuLaunchKernel"] = out["cuGraphLaunch"] =
+      out["cuMemsetD32Async"];  // these make the same checks of handles, and one more
   set(nullptr);
   return out;
 }
@@ -125,8 +129,8 @@ std::map<std::string, double> prices(Queue& queue) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string only = argc > 1 ? argv[1] : "";  // substring of the name
-  // The fake driver knows only kernels compiled in this process.
+  const std::string only = argc > 1 ? argv[1] : "";  // a part of the name
+  // The fake driver can only run kernels that were compiled in this process.
   setenv("TESSERA_KERNEL_CACHE", "0", 1), setenv("TESSERA_PROBE", "list", 1);
   setenv("TESSERA_CUDA_LIBRARY", TESSERA_FAKES "/libfake_cuda.so", 1);
   setenv("TESSERA_NVRTC_LIBRARY", TESSERA_FAKES "/libfake_nvrtc.so", 1);
@@ -176,7 +180,7 @@ int main(int argc, char** argv) {
   });
   step->replay();
   queue.finish();
-  symbol<void(int)>("tessera_fake_execute")(0);  // nothing is queued from here on
+  symbol<void(int)>("tessera_fake_execute")(0);  // nothing is queued after this call
 
   const auto known = prices(queue);
   std::vector<Case> asked;

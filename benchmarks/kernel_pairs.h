@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs generated CPU kernels and plain loops alternately (pairs.h); a ratio below 1 means that ours is faster. For the
-// benchmarks that print such a table.
+// Runs generated CPU kernels and plain loops alternately (pairs.h) and prints a table of their times. If a ratio is
+// below 1, the generated kernel is faster.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace tessera::bench {
 
-inline bool one_thread = false;  ///< for pairs.h
+inline bool one_thread = false;  ///< passed to the functions of pairs.h
 
 template <class T>
 double largest_difference(const T* a, const T* b, std::size_t n) {
@@ -28,9 +28,9 @@ double largest_difference(const T* a, const T* b, std::size_t n) {
   return most;
 }
 
-/// `ours` is the kernel's output, and also the plain loop's once both are checked: the relative alignment of input and
-/// output can make a short loop up to four times as slow. `plain` has the same initial contents as `ours` and receives
-/// the plain loop's result for the check.
+/// The output of a pair. `ours` is the output of the kernel. After the check, the plain loop writes to it too, because
+/// the relative alignment of input and output can make a short loop up to four times slower. For the check, the plain
+/// loop writes to `plain`, which has the same initial contents.
 template <class T>
 struct Result {
   T *ours, *plain;
@@ -39,7 +39,7 @@ struct Result {
 
 class Bench {
  public:
-  /// Pairs are timed for `seconds` each, and pass if ours takes at most `limit` times as long as the plain loop.
+  /// Each pair is timed for `seconds`. It passes if the kernel takes at most `limit` times as long as the plain loop.
   explicit Bench(double limit, double seconds = 1.5)
       : limit_(limit),
         seconds_(seconds),
@@ -63,19 +63,20 @@ class Bench {
       if (a->host == reinterpret_cast<const std::byte*>(p)) return {.allocation = a.get(), .elements = n};
     std::abort();
   }
-  /// Releases the memory of all pairs so far.
+  /// Frees the memory of all previous pairs.
   void forget() { allocations_.clear(); }
   void limit(double limit) { limit_ = limit; }
 
-  /// Runs both alternately, in the same memory; true if ours takes at most `limit` times as long as the plain loop.
+  /// Runs the kernel and the plain loop alternately in the same memory. Returns true if the kernel takes at most
+  /// `limit` times as long as the plain loop.
   template <class T, class Loop>
   bool pair(const std::string& name, const ir::Function& f, std::array<std::uint64_t, 3> shape,
             std::vector<Argument> arguments, Result<T> result, Loop&& plain_loop) {
     return pair(
         name, std::span(&f, 1), [&](auto&& launch) { launch(0, shape, arguments); }, result, plain_loop);
   }
-  /// The same for several kernels, launched in order by `launches`, which receives a function that takes a kernel's
-  /// number, its shape and its arguments.
+  /// Like the overload above, for several kernels. `launches` launches them in order. Its parameter is a function that
+  /// takes the number, shape and arguments of a kernel.
   template <class T, class Launches, class Loop>
   bool pair(const std::string& name, std::span<const ir::Function> functions, Launches&& launches, Result<T> result,
             Loop&& plain_loop) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operations that dominate a model's speed, compared with the machine's memory bandwidth and a plain C++ loop
-// (compiled here with -O3 -march=native). They run on the device in TESSERA_DEVICE.
+// Times the operations that dominate the speed of a model on the device in TESSERA_DEVICE. Compares them with the
+// memory bandwidth of the machine and with a plain C++ loop (compiled here with -O3 -march=native).
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -56,7 +56,7 @@ std::vector<std::byte> file_weight(WeightFormat f, std::size_t count) {
   return bytes(h);
 }
 
-// Reads memory at full speed: the upper bound for a product with one column.
+// Reads memory as fast as possible. This is the upper bound for a product with one column.
 void read_memory(benchmark::State& state) {
   const auto megabytes = static_cast<std::size_t>(state.range(0));
   std::vector<std::uint64_t> memory(megabytes << 17, 3);
@@ -90,7 +90,7 @@ void linear(benchmark::State& state, WeightFormat format) {
                                                 benchmark::Counter::kIsIterationInvariantRate);
 }
 
-// The product of one row of 8-bit activations with Q8_0 weights in file format, one thread.
+// The product of one row of 8-bit activations with Q8_0 weights in the format of model files, with one thread.
 void plain_q8_0(benchmark::State& state) {
   const auto rows = static_cast<std::size_t>(state.range(0)), columns = static_cast<std::size_t>(state.range(1));
   const auto weight = blocks<BlockQ8>(rows * columns / 32), x = blocks<BlockQ8>(columns / 32);

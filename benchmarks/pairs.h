@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs two workloads alternately, so that other load affects both; the result is the median of their ratios. With one
-// thread, measures its own processor time, which other programs do not lengthen. With several threads, each round first
-// pauses, because the other library's threads spin while waiting for work (OpenBLAS's for 100 ms) and occupy a core,
-// which would make the next workload appear half as fast. Each workload then runs untimed for a while, because threads
-// that are woken together may share a core until the system moves them.
+// Runs two workloads alternately, so that other load affects both. The result is the median of their ratios. With one
+// thread, the processor time of that thread is measured, which does not depend on other programs.
+//
+// With several threads, each round begins with a pause. The threads of the other library spin while they wait for work
+// (100 ms in OpenBLAS) and occupy a core, which would make the next workload appear half as fast. Each workload then
+// runs for a while without being timed, because threads that are woken together may share a core until the system moves
+// them.
 #pragma once
 
 #include <time.h>
@@ -15,7 +17,7 @@
 
 namespace tessera::bench {
 
-/// Processor time of the calling thread if only it works, else wall time.
+/// Returns the processor time of the calling thread if it is the only one, otherwise wall time.
 inline double now_us(bool one_thread) {
   if (!one_thread)
     return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -24,13 +26,14 @@ inline double now_us(bool one_thread) {
   return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
 }
 
-/// The result of a pair: microseconds of the fastest round of each, and the quartiles of the ratio (ours over theirs).
+/// The result of a pair: the microseconds of the fastest round of each workload, and the quartiles of the ratio (ours /
+/// theirs).
 struct Pair {
   double ours_us = 1e30, theirs_us = 1e30;
   double low = 0, median = 0, high = 0;
 };
 
-/// Set `pause` to false for workloads that leave no spinning threads behind, so that rounds can follow immediately.
+/// Set `pause` to false if neither workload leaves spinning threads behind. Rounds then follow without a pause.
 template <class Ours, class Theirs>
 Pair time_pair(bool one_thread, Ours&& ours, Theirs&& theirs, double seconds = 1.5, bool pause = true) {
   const auto timed = [&](auto&& f, int times) {
@@ -43,7 +46,7 @@ Pair time_pair(bool one_thread, Ours&& ours, Theirs&& theirs, double seconds = 1
     for (int i = 0; i < times; ++i) f();
     return (now_us(one_thread) - start) / times;
   };
-  // A millisecond per round; the first calls warm up.
+  // A round takes a millisecond. The first calls are the warm-up.
   const auto enough = [&](auto&& f) {
     f();
     return std::max(1, static_cast<int>(1000 / std::max(0.05, timed(f, 3))));

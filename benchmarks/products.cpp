@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of f32 and f64 on the CPU, compared with common libraries: oneDNN's sgemm, and OpenBLAS's dgemm (oneDNN has
-// none), loaded at run time. Both run alternately; a ratio below 1 means that ours is faster. Usage: products [--large]
-// [PART OF A ROW]; TESSERA_THREADS=1 for one thread of each. Exits with 2 if a library is missing (Debian: libdnnl2,
-// libopenblas0-pthread) or no row matches.
+// Compares products of f32 and f64 on the CPU with common libraries, which are loaded at run time: sgemm of oneDNN, and
+// dgemm of OpenBLAS (oneDNN has none). They run alternately. If a ratio is below 1, Tessera is faster.
+//
+// Usage: products [--large] [PART OF A ROW]. TESSERA_THREADS=1 uses one thread for each. The exit status is 2 if a
+// library is missing (Debian: libdnnl2, libopenblas0-pthread) or if no row matches.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares kernels whose lanes read non-adjacent memory with plain loops (plain_loops.cpp), on one thread: members of
-// structs, strides, row sums, matrices in compressed rows.
+// Compares kernels that access non-adjacent memory in their lanes with plain loops (plain_loops.cpp), with one thread:
+// members of structs, strides, row sums, and matrices in compressed sparse row format.
 #include <cstdlib>
 #include <cstring>
 #include <numeric>
@@ -118,7 +118,7 @@ class Table {
   }
   static Argument bits(float v) { return Argument{.bits = std::bit_cast<std::uint32_t>(v)}; }
   static Argument number(std::int64_t v) { return Argument{.bits = static_cast<std::uint64_t>(v)}; }
-  // One kernel with an input and an output; compares `out_size` elements of the output.
+  // Runs a kernel with one input and one output, and compares `out_size` elements of the output.
   template <class Loop>
   void one(const std::string& name, const Function& f, std::size_t n, float* x, std::size_t x_size, float* y,
            std::size_t out_size, std::vector<Argument> more, Loop&& loop) {
@@ -203,8 +203,8 @@ class Table {
 
 }  // namespace
 
-// usage: strided; exit status 1 if a kernel takes more than 1.2 times as long as the plain loop (1.5 for compressed
-// rows).
+// usage: strided. The exit status is 1 if a kernel takes more than 1.2 times as long as the plain loop (1.5 for
+// compressed rows).
 int main() {
   ::setenv("TESSERA_THREADS", "1", 1);
   bench::one_thread = true;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cost of a task in nodes of the executor, tasks, regions, and the runtimes that were found at build time: Taskflow,
-// oneTBB (with hand-written dependency counters), OpenMP tasks with `depend`, StarPU with data handles. Measures graphs
-// of empty tasks, then a tiled Cholesky factorisation, which uses our kernels in every runtime, then pairs
-// (tasks_pairs.cpp). Each runtime has its own process, which sleeps while others run, so runtimes do not disturb each
-// other and other load affects all of them. The time is that of the median round; the ratio is the median of the
-// rounds' ratios to the first runtime. Each runtime has TESSERA_THREADS threads (default 2), including the submitting
-// one if the runtime lets it work.
-// Usage: tasks [PART OF A ROW'S NAME] [ROUNDS] [RUNTIME...]; the first runtime is the baseline. Exits with 1 for a
-// wrong result.
+// Measures the overhead of a task for nodes of the executor, tasks, regions, and the runtimes that were found at build
+// time: Taskflow, oneTBB (with hand-written dependency counters), OpenMP tasks with `depend`, and StarPU with data
+// handles. Runs graphs of empty tasks, then a tiled Cholesky factorisation with Tessera's kernels in every runtime, and
+// then pairs (tasks_pairs.cpp).
+//
+// Each runtime has its own process, which sleeps while others run. Runtimes therefore do not disturb each other, and
+// other load affects all of them. The time is the median over the rounds. The ratio is the median of the ratios to the
+// first runtime in the same round. Each runtime has TESSERA_THREADS threads (default 2), including the submitting
+// thread if it also runs tasks.
+//
+// Usage: tasks [PART OF A ROW'S NAME] [ROUNDS] [RUNTIME...]. The first runtime is the baseline. The exit status is 1
+// for a wrong result.
 #include "benchmarks/tasks.h"
 
 #include <signal.h>
@@ -53,7 +56,7 @@ class Served {
  public:
   Served(const Runtime& runtime, const Graph& graph, int threads) {
     int orders[2], answers[2];
-    std::fflush(stdout);  // else the child would write the buffered text too
+    std::fflush(stdout);  // otherwise the child would also write the buffered text
     if (::pipe(orders) != 0 || ::pipe(answers) != 0) std::abort();
     process_ = ::fork();
     if (process_ == 0) {
@@ -66,7 +69,7 @@ class Served {
   Served(Served&& other) noexcept : process_(std::exchange(other.process_, -1)), to_(other.to_), from_(other.from_) {}
   ~Served() {
     if (process_ <= 0) return;
-    const char stop = 0;  // the pipe's other end is also open in other children
+    const char stop = 0;  // other children also have the other end of the pipe, so closing it is not enough
     if (::write(to_, &stop, 1) != 1) ::kill(process_, SIGKILL);
     ::close(to_), ::close(from_);
     ::waitpid(process_, nullptr, 0);
@@ -78,14 +81,14 @@ class Served {
       std::fprintf(stderr, "tasks: a runtime's process has ended\n");
       std::exit(1);
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // until its threads sleep
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // waits until its threads sleep
     return answer;
   }
 
  private:
-  // No runtime has been used before the fork.
+  // No runtime may be used before the fork.
   [[noreturn]] static void serve(const Runtime& runtime, const Graph& graph, int threads, int from, int to) {
-    // In other runtimes' threads, a kernel runs on the calling thread only.
+    // In the threads of other runtimes, a kernel runs only on the calling thread.
     if (std::strncmp(runtime.name, "region", 6) != 0 && graph.tile != 0 && runtime.run != run_executor &&
         runtime.run != run_spawn)
       ::setenv("TESSERA_THREADS", "1", 1);
@@ -113,7 +116,7 @@ bool rows_of(const Graph& graph, const std::vector<Runtime>& all, int threads, i
   for (const Runtime& r : all) served.emplace_back(r, graph, threads);
   std::vector<std::vector<Round>> times(all.size());
   bool right = true;
-  for (int round = -1; round < rounds; ++round)  // one warm-up round
+  for (int round = -1; round < rounds; ++round)  // the first round is the warm-up
     for (std::size_t r = 0; r < all.size(); ++r) {
       const Round took = served[r].round();
       right = right && took.right == 1;

@@ -9,7 +9,7 @@
 
 namespace tessera::bench {
 
-/// One array per datum, created at the graph's first round.
+/// Returns one array per datum. The arrays are created in the first round of the graph.
 std::vector<Array>& data_of(const Graph& graph);
 
 }  // namespace tessera::bench

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The graphs and their tasks.
+// Defines the graphs and their tasks.
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -52,7 +52,7 @@ void work_on_tiles(const Graph& graph, int task) {
   };
   if (thread_context.queues_of_thread) {
     compute();
-  } else {  // like tasks: one queue per thread
+  } else {  // uses one queue per thread, like tasks
     static thread_local Queue& queue = *new Queue(Device{});
     const QueueScope scope(queue);
     compute();
@@ -80,7 +80,7 @@ Graph factorisation(int tiles, bool marked) {
   return g;
 }
 
-// The tiles before a round, and after running all tasks sequentially.
+// The tiles before a round, and the result of running all tasks sequentially.
 struct Expected {
   const Graph* graph = nullptr;
   std::vector<std::vector<float>> before, after;
@@ -96,7 +96,7 @@ Expected expected_of(const Graph& graph) {
   std::mt19937 engine(1);
   std::uniform_real_distribution<float> uniform(-1, 1);
   const auto n = static_cast<std::size_t>(graph.tile);
-  const float large = static_cast<float>(graph.data);  // tiles x tiles: larger than a row's sum
+  const float large = static_cast<float>(graph.data);  // tiles x tiles, which is larger than the sum of a row
   for (int i = 0; i < graph.data; ++i) {
     std::vector<float>& tile = e.before.emplace_back(n * n);
     for (float& x : tile) x = uniform(engine);

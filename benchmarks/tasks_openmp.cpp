@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpenMP tasks with `depend`, in the compiler's own runtime; the submitting thread works too.
+// OpenMP tasks with `depend`, in the runtime of the compiler. The submitting thread also runs tasks.
 #include <omp.h>
 
 #include "benchmarks/tasks.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pairs of our own workloads, run alternately: a kernel task and its launch, tasks with and without tracing, block
-// arrays and the operations that they use. Also checks that many tasks do not accumulate memory.
+// Pairs of Tessera's own workloads, which run alternately: kernel tasks and launches, tasks with and without tracing,
+// and block arrays and the operations that they use. Also checks that many tasks do not accumulate memory.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -48,7 +48,8 @@ void print(const char* name, const char* what, const Timed& t, const std::functi
   std::fflush(stdout);
 }
 
-// Kernel tasks of 1,000 elements, cycling over 64 pairs of arrays, compared with the same number of launches.
+// Compares kernel tasks of 1,000 elements with the same number of launches. Both use 64 pairs of arrays in round-robin
+// order.
 void kernel_tasks(const char* name, int rounds) {
   constexpr int tasks = 20'000, pairs = 64;
   auto axpy = kernel("axpy", [](Buffer<const float> x, Buffer<float> y, Val<float> a) {
@@ -95,8 +96,8 @@ void traces(const char* name, int rounds) {
   print(name, "time with a trace over that without", t, [](double a, double b) { return b / a; });
 }
 
-// Tasks on overlapping row ranges of different lengths of one matrix, compared with tasks on single rows, while all are
-// pending. Then one task at a time, on a matrix whose rows tasks have used one by one, compared with an unused matrix.
+// Compares tasks on overlapping row ranges of a matrix with tasks on single rows, while all of them are pending. Then
+// runs one task at a time, on a matrix whose rows have been used by separate tasks and on an unused matrix.
 void row_ranges(const char* name, int rounds) {
   constexpr std::int64_t rows = 20'000;
   constexpr int live = 4'000, ended = 20'000, alone = 2'000;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// StarPU as packaged by Debian, with its default scheduler; order follows from data handles. The submitting thread is
-// extra to its workers and sleeps while it waits. Workers are paused between rounds, because they would poll for work.
+// StarPU as packaged by Debian, with its default scheduler. Data handles determine the order. The submitting thread is
+// not one of the workers and sleeps while it waits. Workers are paused between rounds, because they would poll for
+// work.
 #include <starpu.h>
 
 #include <cstdlib>

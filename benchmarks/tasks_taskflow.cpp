@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Taskflow: a graph with explicit edges, which starts once complete. Its workers are its own threads; the thread that
-// built the graph sleeps.
+// Taskflow: a graph with explicit edges, which starts when it is complete. Taskflow has its own worker threads. The
+// thread that built the graph sleeps.
 #include <taskflow/taskflow.hpp>
 
 #include "benchmarks/tasks.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// oneTBB has no dependencies between tasks that are submitted one by one. Here each task has a hand-written counter of
-// its predecessors, and the thread that decrements it to zero runs the task in the group.
+// oneTBB does not support dependencies between tasks that are submitted one after another. Here each task has a counter
+// of its predecessors. The thread that decrements the counter to zero runs the task in the group.
 #include <tbb/global_control.h>
 #include <tbb/task_arena.h>
 #include <tbb/task_group.h>

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes of the executor, tasks that depend on tasks, and tasks of a region, ordered by their arrays.
+// Nodes of the executor, tasks with explicit dependencies, and tasks of a region, which are ordered by their arrays.
 #include "benchmarks/tasks_data.h"
 #include "tessera/executor/executor.h"
 #include "tessera/task/region.h"
 
 namespace tessera::bench {
 
-// The last task that wrote each datum. In these graphs, all readers of a datum finish before its next write.
+// Stores the last task that wrote each datum. In these graphs, all readers of a datum finish before it is written
+// again.
 double run_executor(const Graph& graph, int) {
   using namespace executor;
   return seconds_of([&] {

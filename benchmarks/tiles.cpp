@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of dense linear algebra on the CPU, in place, compared with OpenBLAS and its LAPACK, loaded at run time:
-// products added to a tile, triangular solves, and Cholesky factorisation. Both run alternately; a ratio below 1 means
-// that ours is faster. Usage: tiles [--large] [PART OF A ROW]; TESSERA_THREADS=1 for one thread of each. Exits with 2
-// if the library is missing (Debian: libopenblas0-pthread) or no row matches.
+// Compares in-place operations on tiles of dense linear algebra on the CPU with OpenBLAS and its LAPACK, which are
+// loaded at run time: products added to a tile, triangular solves, and Cholesky factorisation. They run alternately. If
+// a ratio is below 1, Tessera is faster.
+//
+// Usage: tiles [--large] [PART OF A ROW]. TESSERA_THREADS=1 uses one thread for each. The exit status is 2 if the
+// library is missing (Debian: libopenblas0-pthread) or if no row matches.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -19,8 +21,8 @@ namespace {
 
 using namespace tessera;
 
-// CBLAS's and LAPACK's functions for one dtype. Row-major 101; transposed 112, not 111; lower 122; left 141, right 142;
-// non-unit diagonal 131.
+// Functions of CBLAS and LAPACK for one dtype. The constants are row-major 101, not transposed 111, transposed 112,
+// lower 122, non-unit diagonal 131, left 141 and right 142.
 template <class T>
 struct Blas {
   using Gemm = void(int, int, int, int, int, int, T, const T*, int, const T*, int, T, T*, int);
@@ -69,7 +71,8 @@ void row(const Blas<T>& blas, Work work, int n, Totals& totals) {
   for (std::size_t i = 0; i < count; ++i) spd[i * count + i] += static_cast<T>(n);
   std::vector<T> lower = spd;
   int info = 0;
-  blas.potrf("U", &n, lower.data(), &n, &info);  // its column-major upper triangle is our lower one
+  blas.potrf("U", &n, lower.data(), &n,
+             &info);  // the upper triangle in column-major order is the lower triangle in row-major order
   first = work == Work::factorise ? spd : b;
   std::vector<T> theirs = first;
 
@@ -79,7 +82,7 @@ void row(const Blas<T>& blas, Work work, int n, Totals& totals) {
   Array out = Array::from(first, Shape{n, n}, cpu), failure = Array::zeros({1}, DType::i32, cpu);
   const Array left_t = left.transpose(), right_t = right.transpose();
   Array out_row = out.select(0, 0);
-  // In-place operations restart from the same input each time.
+  // In-place operations start from the same input each time.
   const bool reload = work != Work::update && work != Work::symmetric && work != Work::vector;
   void* const memory = out.host_access().data();
   const auto us = [&] {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training steps of five networks, by a Trainer, which records them, and by a hand-written loop.
+// Times training steps of five networks, with a Trainer, which records the steps, and with a hand-written loop.
 // tools/compare_training_with_pytorch.py has the same networks in PyTorch and times both alternately.
-// Usage: training [--kernels] [PART OF A NAME]; --kernels also prints the time of each kernel, by number of elements.
-// training --serve reads lines "NAME trainer|loop SECONDS" and answers each with the microseconds per step and the peak
-// bytes of a step beyond those allocated between steps. Exits with 2 if no network's name matches.
+//
+// Usage: training [--kernels] [PART OF A NAME]. --kernels also prints the time of each kernel, grouped by number of
+// elements. training --serve reads lines "NAME trainer|loop SECONDS" and answers each with the microseconds per step
+// and the peak memory of a step in bytes, without the memory that is allocated between steps. The exit status is 2 if
+// no network matches the name.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -39,7 +41,7 @@ constexpr LlamaShape language{
     .vocabulary = vocabulary, .layers = 5, .width = 192, .heads = 6, .key_heads = 2, .hidden = 512, .dropout = 0.05};
 
 struct Network {
-  std::function<void()> trainer, loop;  // one step
+  std::function<void()> trainer, loop;  // each runs one step
 };
 
 template <class Model, class MakeOptimiser>
@@ -124,7 +126,7 @@ const std::vector<std::pair<std::string, std::function<Network()>>>& networks() 
   return all;
 }
 
-/// Microseconds per step, measured for `seconds` after a warm-up of the same length.
+/// Returns the microseconds per step, measured for `seconds` after a warm-up of the same length.
 double time_of(const std::function<void()>& step, double seconds) {
   const auto steps_for = [&](double limit) {
     const auto start = Clock::now();
@@ -141,7 +143,7 @@ double time_of(const std::function<void()>& step, double seconds) {
   return steps_for(seconds);
 }
 
-/// Counts launches and the bytes of their arguments, and times each until it has finished.
+/// Counts launches and the bytes of their arguments, and waits for each launch to time it.
 class Launches : public LaunchInterceptor {
  public:
   Launches() { thread_context.launch_interceptor = this; }
