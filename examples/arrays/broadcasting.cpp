@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I combine arrays of different shapes?
-// Shapes broadcast as in NumPy: axes are aligned at the end, and an extent of 1 is repeated.
+// Shapes broadcast like in NumPy: axes are aligned at the end, and an axis of size 1 is repeated.
 #include <tessera/array/array.h>
 
 #include <cstdio>
@@ -9,12 +9,12 @@ using namespace tessera;
 
 int main() {
   const Array grid = Array::arange(6).reshape({2, 3});
-  const Array row = Array::from({10.f, 20.f, 30.f});              // (3,) with (2, 3): added to each row
+  const Array row = Array::from({10.f, 20.f, 30.f});              // (3,) broadcasts to (2, 3): added to each row
   const Array column = Array::from({100.f, 200.f}, Shape{2, 1});  // (2, 1): added to each column
   const Array all = grid + row + column;
   std::printf("%s\n", to_string(all).c_str());
 
-  // All pairs: (4, 1) with (1, 3) gives (4, 3).
+  // All pairs: the result of (4, 1) and (1, 3) is (4, 3).
   const Array x = Array::arange(4).unsqueeze(1), y = Array::arange(3).unsqueeze(0);
   const Array distances = abs(x - y);
   std::printf("%s\n", to_string(distances).c_str());

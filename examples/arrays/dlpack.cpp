@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I share arrays with PyTorch, NumPy or CuPy without a copy?
-// By DLPack: to_dlpack() exports an array's memory, from_dlpack() imports a tensor; both sides then share it.
+// Use DLPack: to_dlpack() exports the memory of an array, and from_dlpack() imports a tensor. Both sides share the
+// memory.
 #include <tessera/array/dlpack.h>
 
 #include <cstdio>
@@ -12,7 +13,7 @@ int main() {
   dlpack::Owned<dlpack::ManagedVersioned> exported = dlpack::to_dlpack(x);
   std::printf("exported: %d dimensions, device type %d\n", exported->tensor.ndim, exported->tensor.device.type);
 
-  // A consumer takes over with exported.release() and calls the deleter when it is done. Here it is Tessera itself.
+  // The consumer calls exported.release() and later the deleter. In this example the consumer is Tessera itself.
   const Array y = dlpack::from_dlpack(std::move(exported));
   Array(y).fill(7);
   std::printf("%s\n", to_string(x).c_str());

@@ -15,19 +15,19 @@ int main() {
 
   const auto launches_before = fused_launches();
   const Array wave = exp(-0.5 * x * x) / row;             // nothing runs yet
-  const Array z = where(wave > 0.25, tanh(wave), 0) + 1;  // nor here
+  const Array z = where(wave > 0.25, tanh(wave), 0) + 1;  // nothing runs here either
   const bool was_pending = z.pending();
   const std::vector<float> numbers = z.to_vector<float>();  // eight operations, one kernel
   const auto elementwise = fused_launches() - launches_before;
 
-  // A reduction is fused with the expression that it reduces: the squares are never stored.
+  // A reduction is fused with the expression that it reduces, so the squares are never stored.
   const float mean_square = mean(x * x).item<float>();
 
   const auto xs = x.to_vector<float>(), rows = row.to_vector<float>();
   double worst = 0, sum = 0;
   for (std::size_t i = 0; i < xs.size(); ++i) {
     const double w = std::exp(-0.5 * xs[i] * xs[i]) / rows[i % 300];
-    // So close to the threshold that rounding decides, either branch is right.
+    // Near the threshold, rounding determines the branch, so both results are accepted.
     if (std::abs(w - 0.25) > 1e-5) worst = std::max(worst, std::abs(numbers[i] - ((w > 0.25 ? std::tanh(w) : 0) + 1)));
     sum += static_cast<double>(xs[i]) * xs[i];
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I slice, gather, scatter and mask?
-// Slices are views; take() and masked_select() copy; scatter() and scatter_add() return a new array.
+// Slices are views. take() and masked_select() copy. scatter() and scatter_add() return a new array.
 #include <tessera/array/functions.h>
 
 #include <cstdio>
@@ -10,7 +10,7 @@ using namespace tessera;
 int main() {
   Array table = Array::arange(12).reshape({4, 3});
   table.slice(0, 1, 2).fill(-1);                                 // writes row 1 of the table
-  table.select(1, 2).assign(Array::from({7.f, 7.f, 7.f, 7.f}));  // column 2
+  table.select(1, 2).assign(Array::from({7.f, 7.f, 7.f, 7.f}));  // writes column 2
   std::printf("%s\n", to_string(table).c_str());
 
   const Array rows = take(table, Array::from({3, 0, 3}));
@@ -20,7 +20,7 @@ int main() {
   std::printf("%s\n", to_string(positive).c_str());
   const Array clipped = where(table > 6, 6, table);
 
-  // Counts of labels: equal indices add up, in order, with the same bits in every run.
+  // Counts labels. Updates with equal indices are added in order, so the result is the same in every run.
   const Array labels = Array::from({2, 0, 2, 1, 2});
   const Array counts = scatter_add(Array::zeros({3}), labels, Array::ones({5}));
   std::printf("%s\n", to_string(counts).c_str());

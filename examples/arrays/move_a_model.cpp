@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I move a model and its batches to another device?
-// `model | device` copies any structure of arrays; shared memory stays shared. prefetch() overlaps copies and compute.
+// `model | device` copies any structure of arrays and preserves shared memory. prefetch() overlaps copies and compute.
 #include <tessera/tessera.h>
 
 #include <iostream>
@@ -25,7 +25,7 @@ Array forward(const Model& m, Array x) {
 }
 
 int main() {
-  const Device host{Backend::cpu, 0}, device = gpu_device();  // without a GPU the CPU, and a warning
+  const Device host{Backend::cpu, 0}, device = gpu_device();  // without a GPU this is the CPU, and a warning is printed
   const Device other = device == host ? Device{Backend::interp, 0} : device;
 
   const Array embedding = random_uniform({16, 8}, 1, -1, 1, host);
@@ -35,7 +35,7 @@ int main() {
   const Model there = model | other;
   std::cout << "the model is on " << to_string(*device_of(there)) << ", the original on "
             << to_string(*device_of(model)) << "\n";
-  there.extra.at("embedding").select(0, 0).fill(2);  // the other view sees it
+  there.extra.at("embedding").select(0, 0).fill(2);  // visible in the other view too
   const bool tied = there.extra.at("head").select(1, 0).to_vector<float>() == std::vector<float>(8, 2);
 
   std::vector<Array> batches;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I draw random numbers?
-// Functions of a seed give the same numbers on every device; a Generator continues where its last draw ended.
+// Functions of a seed return the same numbers on every device. A Generator continues after its last draw.
 #include <tessera/array/functions.h>
 #include <tessera/array/generator.h>
 
@@ -21,10 +21,10 @@ int main() {
   Generator generator(7);
   const Array first = generator.uniform({3}), second = generator.uniform({3});
   std::printf("%s\n%s\n", to_string(first).c_str(), to_string(second).c_str());
-  Generator again(generator.seed(), 0);  // seed and offset are the whole state
+  Generator again(generator.seed(), 0);  // seed and offset are the complete state
   const bool repeats = again.uniform({3}).to_vector<float>() == first.to_vector<float>();
 
-  // A random permutation, to shuffle or to sample without replacement.
+  // A random permutation, for shuffling or for sampling without replacement.
   const Array order = argsort(generator.bits({10}));
   std::printf("%s\n", to_string(order).c_str());
   const bool permutation = sum(order).item<std::int64_t>() == 45 && unique(order).size() == 10;

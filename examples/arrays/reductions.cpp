@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I reduce along an axis?
-// Reductions take a list of axes; with keep = true the result broadcasts against the original array.
+// Reductions take a list of axes. With keep = true the result can be broadcast with the original array.
 #include <tessera/array/functions.h>
 
 #include <cstdio>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I save and load arrays?
-// safetensors for structures of arrays, with names; .npy for one array. Other libraries read and write both.
+// Use safetensors for structures of named arrays, and .npy for a single array. Other libraries can read and write both.
 #include <tessera/array/saved_arrays.h>
 #include <unistd.h>
 
@@ -22,14 +22,14 @@ int main() {
   const std::vector<Layer> model{{random_normal({4, 8}, 1), Array::zeros({8})}};
   save_arrays(model, file, {{"step", "1200"}});
 
-  // One array by name, without reading the others.
+  // Loads one array by name, without reading the others.
   const SafetensorsFile opened = SafetensorsFile::open(file);
   for (const SafetensorsTensor& t : opened.tensors())
     std::printf("%s %s %s\n", t.name.c_str(), t.dtype_name.c_str(), to_string(t.shape).c_str());
   std::printf("step %s\n", opened.metadata().at("step").c_str());
   const Array weight = opened.load("0.weight");
 
-  // Or into a structure that exists already, all or nothing.
+  // Loads into an existing structure. If this fails, the structure is not changed.
   std::vector<Layer> loaded{{Array::zeros({4, 8}), Array::zeros({8})}};
   load_arrays(loaded, file);
 

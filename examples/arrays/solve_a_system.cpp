@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I multiply matrices and solve a linear system?
-// For a symmetric positive definite matrix: a Cholesky factorisation and two triangular solves.
+// For a symmetric positive definite matrix, use a Cholesky factorisation and two triangular solves.
 #include <tessera/array/functions.h>
 #include <tessera/ops/linear_algebra.h>
 #include <tessera/ops/product.h>

@@ -12,10 +12,10 @@ int main() {
   std::printf("positions  %s\n", to_string(argsort(scores)).c_str());  // stable: equal elements keep their order
   std::printf("distinct   %s\n", to_string(unique(scores)).c_str());
 
-  const Array top = flip(argsort(scores)).slice(0, 0, 2);  // positions of the 2 largest
+  const Array top = flip(argsort(scores)).slice(0, 0, 2);  // the positions of the 2 largest elements
   std::printf("2 largest  %s at %s\n", to_string(take(scores, top)).c_str(), to_string(top).c_str());
 
-  // Sort each row of a matrix, and the rows of another array in the same order.
+  // Sorts each row of a matrix, and applies the same order to the rows of another array.
   const Array keys = Array::from({3, 1, 2, 6, 5, 4}, Shape{2, 3});
   const Array values = keys * 10;
   const Array sorted = take_along_axis(values, argsort(keys, 1), 1);

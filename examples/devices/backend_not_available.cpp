@@ -24,7 +24,7 @@ int main() {
     refused = true;
   }
 
-  // So a program that can also run on the CPU says so.
+  // A program that can also run on the CPU must choose it explicitly.
   const DeviceScope scope(has_gpu() ? gpus().front() : Device{Backend::cpu, 0});
   const Array x = Array::arange(10);
   std::printf("\n0 + ... + 9 = %.0f, computed on %s\n", static_cast<double>(sum(x).item<float>()),

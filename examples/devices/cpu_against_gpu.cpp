@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I compare the speed of the CPU and a GPU?
-// Call in turn, discard the first call, wait for each result, and report medians. `tessera bench` times whole networks.
-// usage: example_cpu_against_gpu [SIZE], the inputs and outputs of the layer (256)
+// Alternate the devices, discard the first call, wait for each result, and report medians. See also `tessera bench`.
+// usage: example_cpu_against_gpu [SIZE]. SIZE is the number of inputs and outputs of the layer (default: 256).
 #include <tessera/tessera.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
     std::printf("%-9s median %.1f us, quartiles %.1f to %.1f us, first call %.1f us\n", to_string(t.device).c_str(),
                 t.us[t.us.size() / 2], t.us[t.us.size() / 4], t.us[3 * t.us.size() / 4], first);
   }
-  // Results agree to rounding on every device.
+  // The results of all devices must agree within rounding.
   const Array last = all.back().model(all.back().x).to(all.front().device);
   return max(abs(last - model(x))).item<float>() < 1e-4f ? 0 : 1;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I list the devices and choose one?
-// By default arrays go to the best working GPU, else to the CPU. A DeviceScope chooses for a part of the program.
+// By default arrays are created on the best working GPU, or on the CPU. A DeviceScope selects another device.
 #include <tessera/array/array.h>
 
 #include <cstdio>
@@ -15,7 +15,7 @@ int main() {
 
   Device inside{};
   {
-    const DeviceScope scope(parse_device("cpu:0"));  // names as `tessera devices` prints them
+    const DeviceScope scope(parse_device("cpu:0"));  // uses the names that `tessera devices` prints
     inside = Array::arange(10).device();
   }
   const Device after = Array::arange(10).device();

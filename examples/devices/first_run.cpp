@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I avoid a slow first call?
-// The first call compiles kernels, which are then cached on disk for later runs. compile() does it before you serve.
+// The first call compiles kernels, which are then cached on disk for later runs. compile() does this in advance.
 #include <tessera/tessera.h>
 
 #include <chrono>
@@ -21,7 +21,7 @@ int main() {
   const double first = ms([&] { model(x).eval(); }), second = ms([&] { model(x).eval(); });
   std::printf("on %s: first call %.3f ms, second call %.3f ms\n", to_string(device).c_str(), first, second);
 
-  // With the shape of an input, compile() also records the forward pass, so that the first call is already a replay.
+  // If compile() knows the shape of the input, it also records the forward pass. The first call then replays it.
   Compiled ready = compile(model, {.device = device, .input = {64}});
   const std::uint64_t before = ready.replays();
   const double call = ms([&] { ready(x); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I use Tessera in a process that forks?
-// A child cannot use devices that its parent has opened: fork before the first use, or use another device in the child.
+// A child cannot use devices that its parent has opened. Fork before the first use, or use another device in the child.
 #include <sys/wait.h>
 #include <tessera/array/array.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 using namespace tessera;
 
-/// Runs a function in a child process; its exit status.
+/// Runs a function in a child process and returns the exit status of the child.
 int in_child(const std::function<bool()>& work) {
   std::fflush(stdout);
   const pid_t child = ::fork();
@@ -38,7 +38,7 @@ bool computes() {
 int main() {
   const int before = in_child(computes);  // the parent has not opened the device yet
   const bool parent = computes();
-  const int after = in_child(computes);  // a DeviceError in the child; the parent is not affected
+  const int after = in_child(computes);  // throws DeviceError in the child; the parent is not affected
   return before == 0 && parent && after == 1 && computes() ? 0 : 1;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I limit the memory that a program uses, and see what it uses?
-// set_memory_limit() sets a budget per device (TESSERA_MEMORY_LIMIT=4G for all). Exceeding it throws OutOfMemory, which
-// names the largest allocations; the program can go on.
+// set_memory_limit() sets a limit per device (TESSERA_MEMORY_LIMIT=4G for all). Exceeding it throws OutOfMemory, which
+// lists the largest allocations. The program can continue afterwards.
 #include <tessera/array/array.h>
 
 #include <cstdio>
@@ -22,7 +22,7 @@ int main() {
     std::printf("%s\n", e.what());
     refused = true;
   }
-  const float total = sum(weights).item<float>();  // the error changed nothing
+  const float total = sum(weights).item<float>();  // the error has changed nothing
   std::printf("sum %.0f\n", static_cast<double>(total));
   set_memory_limit(device, 0);  // no limit
   Array::ones({4096, 1024}).eval();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I use the CPU and a GPU in one program?
-// Prepare data on the CPU, run the model on the GPU, and post-process on the CPU. Copies are explicit and counted.
+// Prepare data on the CPU, run the model on the GPU, and post-process on the CPU. Copies are explicit and are counted.
 #include <tessera/tessera.h>
 
 #include <cstdio>
@@ -26,7 +26,7 @@ int main() {
               to_string(prepared.device()).c_str(), to_string(predictions.device()).c_str(),
               to_string(classes.device()).c_str(), static_cast<unsigned long long>(bytes));
 
-  // Operands on different devices are an error: nothing is copied implicitly.
+  // Operands on different devices are an error, because nothing is copied implicitly.
   bool refused = device == cpu;
   try {
     (predictions + prepared.slice(1, 0, 10)).eval();

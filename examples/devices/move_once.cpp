@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I avoid repeated copies, and free cached memory?
-// Copy data before the loop, not in it. A Placement counts copies; trim() returns cached memory to the device.
+// Copy data before the loop, not in it. A Placement counts copies. trim() returns cached memory to the device.
 #include <tessera/tessera.h>
 
 #include <cstdio>
@@ -15,7 +15,7 @@ int main() {
   const auto bytes_copied = [&](const auto& loop) {
     const Placement counted;
     loop();
-    Queue::of(device).finish();  // launches are asynchronous: wait before reading counters or clocks
+    Queue::of(device).finish();  // launches are asynchronous, so wait before reading counters or clocks
     std::uint64_t bytes = 0;
     for (const auto& copy : counted.log().copies) bytes += copy.to_device_bytes + copy.to_host_bytes;
     return bytes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I see which kernels ran where, and what was copied?
-// Operands on different devices are an error, copies are explicit, and placement_log() counts kernels and copies.
+// Operands on different devices are an error, and copies are explicit. placement_log() counts kernels and copies.
 #include <tessera/array/array.h>
 #include <tessera/device/placement/placement_scope.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I run the same code on every device?
-// Write it once, make each device current in turn, and compare the results.
+// Write the code once, run it with each device as the current device, and compare the results.
 #include <tessera/array/array.h>
 #include <tessera/kernel/kernel.h>
 
@@ -14,7 +14,7 @@ const auto gaussian = kernel("gaussian", [](Buffer<const float> x, Buffer<float>
   y[i] = exp(-x[i] * x[i] / (2 * width * width));
 });
 
-/// The integral of exp(-x^2 / 2) by the trapezoidal rule, on the current device.
+/// Returns the integral of exp(-x^2 / 2), computed by the trapezoidal rule on the current device.
 float integral() {
   const std::int64_t n = 10001;
   const Array x = Array::linspace(-10, 10, n);

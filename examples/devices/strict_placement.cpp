@@ -14,7 +14,7 @@ int main() {
   const Array x = Array::arange(1000);
 
   const Placement rule = Placement::strict(allowed);
-  const float total = sum(x * 2).item<float>();  // on the allowed device; reading on the host is allowed as well
+  const float total = sum(x * 2).item<float>();  // the device is allowed, and reading on the host is always allowed
   std::printf("sum %.0f\n", static_cast<double>(total));
   try {
     x.to(other).eval();

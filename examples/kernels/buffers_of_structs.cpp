@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I pass structs to a kernel?
-// A Buffer<S> has the layout of a vector of S; fields are named by member pointers.
+// A Buffer<S> has the same layout as a vector of S. Fields are accessed by member pointers.
 #include <tessera/kernel/buffer.h>
 #include <tessera/kernel/kernel.h>
 

@@ -8,8 +8,8 @@
 
 using namespace tessera;
 
-/// Reverses each block of 64 numbers in shared memory. Without the barrier a thread may read an element before it is
-/// written; on many devices the result is still right most of the time.
+/// Reverses each block of 64 numbers in shared memory. Without the barrier, a thread may read an element before it has
+/// been written. On many devices the result is still correct most of the time.
 auto reverse_blocks(bool with_barrier) {
   return kernel("reverse_blocks", block(64), [=](Buffer<const float> x, Buffer<float> y) {
     Shared<float> tile(64);

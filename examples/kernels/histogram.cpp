@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I use atomics?
-// A histogram: each block counts in shared memory, then adds its counts to the result.
+// In this histogram, each block counts in shared memory and then adds its counts to the result.
 #include <tessera/array/array.h>
 #include <tessera/kernel/kernel.h>
 
@@ -16,7 +16,7 @@ const auto histogram = kernel("histogram", block(128), [](Buffer<const float> x,
   if_(t < bins, [&] { mine[t] = 0; });
   barrier();
   for_(global_id(), x.size(), grid_size(), [&](Val<Index> i) {
-    auto bin = cast<Index>(x[i] * bins);  // rounds toward zero
+    auto bin = cast<Index>(x[i] * bins);  // rounds towards zero
     atomic_add(mine, min(max(bin, 0), bins - 1), 1);
   });
   barrier();

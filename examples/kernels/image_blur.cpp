@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I process an image?
-// A Gaussian blur in two launches of one kernel: along the rows, then along the columns.
-// usage: example_image_blur [[--draw] BEFORE.png AFTER.png]; without files, and with --draw, it draws the picture first
+// A Gaussian blur launches one kernel twice, first along the rows and then along the columns.
+// usage: example_image_blur [[--draw] BEFORE.png AFTER.png]. Without files or with --draw, it draws a picture first.
 #include <tessera/kernel/buffer.h>
 #include <tessera/kernel/kernel.h>
 #include <unistd.h>
@@ -16,7 +16,7 @@ using namespace tessera;
 
 constexpr int radius = 12;
 
-/// One thread per pixel. `along` is 1 to blur along rows and 0 along columns; edge pixels are repeated.
+/// One thread per pixel. `along` is 1 for blurring along rows and 0 along columns. Pixels at the edge are repeated.
 const auto blur =
     kernel("blur", [](Buffer<const std::uint8_t> from, Buffer<std::uint8_t> to, Buffer<const float> weights,
                       Val<Index> width, Val<Index> height, Val<Index> along) {
@@ -50,7 +50,7 @@ int main(int argc, char** argv) try {
   const auto expected = blur_on_host(p, blur_on_host(p, p.rgb, weights, 1), weights, 0);
   p.rgb = both.to_vector();
   write_png(out, p);
-  int error = 0;  // each pass may round differently
+  int error = 0;  // each of the two launches may round differently
   for (std::size_t i = 0; i < expected.size(); ++i) error = std::max(error, std::abs(expected[i] - p.rgb[i]));
   std::cout << in << " -> " << out << " on " << to_string(current_device()) << ", largest error: " << error
             << " of 255\n";

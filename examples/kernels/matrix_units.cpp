@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I use tensor cores (matrix units)?
-// A subgroup multiplies 16 x 16 matrices of 16-bit floats; on devices without matrix units the same kernel runs loops.
+// A subgroup multiplies 16 x 16 matrices of 16-bit floats. On devices without matrix units the same kernel uses loops.
 #include <tessera/kernel/kernel.h>
 #include <tessera/ops/product.h>
 
@@ -8,24 +8,25 @@
 
 using namespace tessera;
 
-const auto multiply = kernel(
-    "multiply", block(128),
-    [](Buffer<const half> a, Buffer<const half> b, Buffer<float> c, Val<Index> m, Val<Index> n, Val<Index> k) {
-      auto columns = n / 16, tiles = m / 16 * columns;
-      auto first = block_id() * subgroup_count() + subgroup_id();
-      for_(first, tiles, block_count() * subgroup_count(), [&](Val<Index> tile) {  // one tile of c for each subgroup
-        auto row = tile / columns * 16, column = tile % columns * 16;
-        MatrixAccumulator sum;  // float, zero here
-        MatrixLeft<half> left;
-        MatrixRight<half> right;
-        for_(0, k, 16, [&](Val<Index> j) {
-          left.load(a, row * k + j, k);  // element (i, j) is a[index + i * stride + j]
-          right.load(b, j * n + column, n);
-          sum.multiply_add(left, right);
-        });
-        sum.store(c, row * n + column, n);
-      });
-    });
+const auto multiply =
+    kernel("multiply", block(128),
+           [](Buffer<const half> a, Buffer<const half> b, Buffer<float> c, Val<Index> m, Val<Index> n, Val<Index> k) {
+             auto columns = n / 16, tiles = m / 16 * columns;
+             auto first = block_id() * subgroup_count() + subgroup_id();
+             for_(first, tiles, block_count() * subgroup_count(),
+                  [&](Val<Index> tile) {  // one tile of c per subgroup and iteration
+                    auto row = tile / columns * 16, column = tile % columns * 16;
+                    MatrixAccumulator sum;  // floats, initially zero
+                    MatrixLeft<half> left;
+                    MatrixRight<half> right;
+                    for_(0, k, 16, [&](Val<Index> j) {
+                      left.load(a, row * k + j, k);  // element (i, j) is a[index + i * stride + j]
+                      right.load(b, j * n + column, n);
+                      sum.multiply_add(left, right);
+                    });
+                    sum.store(c, row * n + column, n);
+                  });
+           });
 
 int main() {
   constexpr int m = 48, n = 32, k = 80;  // multiples of 16

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For image_blur.cpp: PNG files, a picture to blur, and the blur in plain C++ to compare with.
+// Helpers for image_blur.cpp: PNG files, a picture to blur, and a blur in plain C++ for comparison.
 #pragma once
 
 #include <png.h>
@@ -14,7 +14,7 @@
 
 struct Picture {
   int width = 0, height = 0;
-  std::vector<std::uint8_t> rgb;  ///< three bytes per pixel, row by row
+  std::vector<std::uint8_t> rgb;  ///< three bytes per pixel, in row-major order
 };
 
 inline Picture read_png(const std::string& path) {
@@ -39,7 +39,7 @@ inline void write_png(const std::string& path, const Picture& p) {
     throw std::runtime_error(path + ": " + image.message);
 }
 
-/// A mosaic: coloured tiles with dark joints, and a disc in the middle.
+/// Draws a mosaic of coloured tiles with dark joints, and a disc in the middle.
 inline Picture draw_mosaic() {
   Picture p{320, 200, std::vector<std::uint8_t>(320 * 200 * 3)};
   for (int y = 0; y < p.height; ++y) {
@@ -57,7 +57,7 @@ inline Picture draw_mosaic() {
   return p;
 }
 
-/// 2 radius + 1 weights with sum 1 and a standard deviation of a third of the radius.
+/// Returns 2 radius + 1 weights. Their sum is 1, and the standard deviation is a third of the radius.
 inline std::vector<float> gaussian(int radius) {
   std::vector<float> weights;
   for (int i = -radius; i <= radius; ++i)
@@ -67,7 +67,7 @@ inline std::vector<float> gaussian(int radius) {
   return weights;
 }
 
-/// Blurs along rows (`along` 1) or columns (0), as the kernel does.
+/// Blurs along rows (`along` is 1) or columns (0), like the kernel.
 inline std::vector<std::uint8_t> blur_on_host(const Picture& p, const std::vector<std::uint8_t>& from,
                                               const std::vector<float>& weights, int along) {
   const int radius = static_cast<int>(weights.size() / 2);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I print from a kernel?
-// print() writes a line to standard output for each thread that reaches it (not on Metal).
+// print() writes a line to standard output for each thread that executes it (not on Metal).
 #include <tessera/kernel/buffer.h>
 #include <tessera/kernel/kernel.h>
 

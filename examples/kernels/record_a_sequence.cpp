@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I launch the same work many times at a low cost?
-// A Sequence records launches once and replays them with one call, on CUDA and ROCm as a graph.
+// A Sequence records launches once and replays them with one call. On CUDA and ROCm it uses a graph.
 #include <tessera/array/array.h>
 #include <tessera/device/queue/sequence.h>
 #include <tessera/kernel/kernel.h>
@@ -31,7 +31,7 @@ int main() {
 
   const double total = sum(a).item<float>(), middle = a.to_vector<float>()[50];
   std::printf("%zu launches per replay; after 202 steps: sum %.2f, middle %.3f\n", two_steps.size(), total, middle);
-  return std::abs(total - 20) < 1e-3 && middle < 1 ? 0 : 1;  // heat is conserved
+  return std::abs(total - 20) < 1e-3 && middle < 1 ? 0 : 1;  // the total heat is conserved
 }
 
 // Output:

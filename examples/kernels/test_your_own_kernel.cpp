@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I test my own kernel?
-// tessera::testing runs a test on every device and on the interpreter, with random data, sizes at which kernels tend to
-// break, and outputs that contain poison until they are written. It throws failures, so any test framework works.
+// tessera::testing runs a test on every device and on the interpreter. It uses random data, critical sizes, and outputs
+// that contain poison until they are written. Failures are exceptions, so it works with any test framework.
 #include <tessera/tessera.h>
 #include <tessera/testing/testing.h>
 
@@ -15,7 +15,7 @@ const auto scaled_sigmoid = kernel("scaled_sigmoid", [](Buffer<const float> x, B
   y[i] = scale / (1 + exp(-x[i]));
 });
 
-// The same with a bug: it skips the last element.
+// The same kernel with a bug: it skips the last element.
 const auto skips_one = kernel("skips_one", [](Buffer<const float> x, Buffer<float> y, Val<float> scale) {
   auto i = global_id();
   if_(i + 1 < x.size(), [&] { y[i] = scale / (1 + exp(-x[i])); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I use shared memory and barriers?
-// A matrix product: the threads of a block load tiles of two matrices into shared memory, synchronise, and multiply.
+// The threads of a block load tiles of two matrices into shared memory, synchronise, and multiply the tiles.
 #include <tessera/array/array.h>
 #include <tessera/kernel/kernel.h>
 
@@ -20,7 +20,7 @@ int main() {
         auto column = global_id(0), row = global_id(1);
         Var<float> sum = 0.0f;
         for_(0, k, tile, [&](Val<Index> at) {
-          // Blocks at the edges extend beyond the matrices: load_if returns 0 there.
+          // Blocks at the edges extend beyond the matrices. load_if() returns 0 there.
           a_tile[y * tile + x] = a.load_if(row < m && at + x < k, row * k + at + x, 0.0f);
           b_tile[y * tile + x] = b.load_if(at + y < k && column < n, (at + y) * n + column, 0.0f);
           barrier();
@@ -31,7 +31,7 @@ int main() {
         if_(row < m && column < n, [&] { c[row * n + column] = sum; });
       });
 
-  const int m = 100, n = 37, k = 65;  // not multiples of the tile
+  const int m = 100, n = 37, k = 65;  // not multiples of the tile size
   const Array a = random_normal({m, k}, 1), b = random_normal({k, n}, 2);
   Array c = Array::full({m, n}, -1);
   product.launch({n, m}, a, b, c, m, n, k);  // rounded up to whole blocks

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I time a kernel?
-// Launches are asynchronous: run the kernel once to compile it, then time many launches and wait for the queue.
+// Launches are asynchronous. Run the kernel once to compile it, then time many launches and wait for the queue.
 #include <tessera/kernel/buffer.h>
 #include <tessera/kernel/kernel.h>
 

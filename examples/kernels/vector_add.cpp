@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I write and launch a kernel?
-// A kernel, three buffers and one launch, on the current device (see `tessera devices`).
+// This program has a kernel, three buffers and one launch, on the current device (see `tessera devices`).
 #include <tessera/tessera.h>
 
 #include <iostream>
@@ -8,7 +8,7 @@
 using namespace tessera;
 
 int main() {
-  // Traced once, here. One thread for each element; the launch says how many.
+  // The function is traced once, here. The launch determines the number of threads: one per element.
   const auto add = kernel("add", [](Buffer<const float> a, Buffer<const float> b, Buffer<float> c) {
     auto i = global_id();
     c[i] = a[i] + b[i];

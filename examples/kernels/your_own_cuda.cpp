@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I call my own CUDA code on Tessera's arrays?
-// submit_native() passes the stream and orders your work with everything else that uses the arrays; nothing is copied.
-// On a machine without a CUDA device it says so and succeeds.
+// submit_native() passes the stream and orders your work with all other work on the arrays. Nothing is copied.
+// On a machine without a CUDA device, the example prints a message and succeeds.
 #include "your_own_cuda.h"
 
 #include <tessera/array/array.h>

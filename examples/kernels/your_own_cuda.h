@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For your_own_cuda.cpp: functions of the CUDA driver and of NVRTC, without their headers.
+// Helpers for your_own_cuda.cpp: functions of the CUDA driver and of NVRTC, declared without their headers.
 #pragma once
 
 #include <dlfcn.h>
@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-/// A shared library whose functions return 0 for success: library("name", arguments...).
+/// A shared library with functions that return 0 for success. Call them as library("name", arguments...).
 struct Library {
   void* handle = nullptr;
   explicit Library(std::initializer_list<const char*> names) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I chat with a model?
-// A ChatSession keeps the conversation: the second answer takes the first question into account, and only new tokens
-// are read. Run it at the top of the repository.
+// A ChatSession keeps the conversation. The second answer depends on the first question, and only new tokens are read.
+// Run this program at the top of the repository.
 #include <tessera/tessera.h>
 
 #include <iostream>
@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    // Chat models bring a template in their file; this one was not trained for chat, so a built-in template is named.
+    // Files of chat models contain a template. This model was not trained for chat, so a built-in template is used.
     const std::string name = argc > 2 ? argv[2] : argc > 1 ? "" : "chatml";
     const auto file = GgufFile::open(path);
     const auto model = LanguageModel::load(file, {.conversation = 512});
@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
       chat.conversation.push_back({"user", question});
       const ChatAnswer answer = chat.answer([](const ThinkingSplitter::Parts& parts) {
         std::cout << parts.text << std::flush;
-        return true;  // false stops
+        return true;  // return false to stop
       });
       std::cout << "\n(" << answer.result.read << " tokens read, " << answer.result.tokens.size() << " written)\n";
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I generate text with a language model?
-// Load a GGUF file and continue a prompt, with the text as it is generated. Run it at the top of the repository.
+// Load a GGUF file, continue a prompt, and print the text during generation. Run it at the top of the repository.
 #include <tessera/tessera.h>
 
 #include <iostream>
@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
     const auto result = model.generate(argc > 2 ? argv[2] : "The index",
                                        {.sampling = {.temperature = 0}, .max_tokens = 40}, [](std::string_view piece) {
                                          std::cout << piece << std::flush;
-                                         return true;  // false stops
+                                         return true;  // return false to stop
                                        });
     std::cout << "\n"
               << result.tokens.size() << " tokens at " << result.tokens_per_second() << " a second on "

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I find out what is in a GGUF file, and whether it fits into memory?
-// GgufFile reads metadata without tensor data, and estimate_memory() needs no more. `tessera inspect FILE` prints all.
+// GgufFile reads only the metadata, which is enough for estimate_memory(). `tessera inspect FILE` prints everything.
 #include <tessera/llm/estimate.h>
 #include <tessera/llm/gguf.h>
 
@@ -9,7 +9,8 @@
 using namespace tessera;
 
 int main(int argc, char** argv) {
-  const auto file = GgufFile::open(argc > 1 ? argv[1] : "models/pgdocs-2m-q8_0.gguf");  // at the top of the repository
+  const auto file =
+      GgufFile::open(argc > 1 ? argv[1] : "models/pgdocs-2m-q8_0.gguf");  // relative to the top of the repository
   const auto architecture = file.get<std::string>("general.architecture");
   std::printf("%s, %lld layers, %zu tensors\n", architecture.c_str(),
               static_cast<long long>(file.get<std::int64_t>(architecture + ".block_count")), file.tensors().size());

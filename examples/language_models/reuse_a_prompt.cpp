@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I generate several continuations without reading the prompt each time?
-// A TextSession keeps keys and values: of a text that starts like the last one, only the rest is read.
+// A TextSession keeps keys and values. If a text starts like the previous one, only the new part is read.
 #include <tessera/llm/text_session.h>
 
 #include <cstdio>
@@ -8,7 +8,7 @@
 using namespace tessera;
 
 int main() {
-  const auto model = LanguageModel::load("models/pgdocs-2m-q8_0.gguf");  // run at the top of the repository
+  const auto model = LanguageModel::load("models/pgdocs-2m-q8_0.gguf");  // run this at the top of the repository
   TextSession session(model, /*context=*/256);
   std::vector<TokenId> prompt = model.tokenizer().encode("A table is stored in a file. The index");
   std::int64_t read = 0;
@@ -19,7 +19,7 @@ int main() {
                 result.text.c_str());
     read = result.read;
   }
-  return read == 1 ? 0 : 1;  // the last token of the prompt, for its logits
+  return read == 1 ? 0 : 1;  // only the last token of the prompt was read again, for its logits
 }
 
 // Output:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I control sampling: temperature, penalties, stop texts, forbidden tokens?
-// SamplerOptions of GenerateOptions; the same seed gives the same text on the same device.
+// Set the SamplerOptions in GenerateOptions. The same seed generates the same text on the same device.
 #include <tessera/llm/language_model.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 using namespace tessera;
 
 int main() {
-  const auto model = LanguageModel::load("models/pgdocs-2m-q8_0.gguf");  // run at the top of the repository
+  const auto model = LanguageModel::load("models/pgdocs-2m-q8_0.gguf");  // run this at the top of the repository
   const auto show = [](const char* what, const GenerateResult& r) {
     std::printf("%-11s%s [%s]\n", what, r.text.c_str(), to_string(r.reason).c_str());
     return r;
@@ -28,13 +28,13 @@ int main() {
   until.stop = {" class"};
   const auto stopped = show("stop text", model.generate(prompt, until));
 
-  // Forbid a token by a bias of -infinity, and return the probabilities of the likeliest tokens.
-  const TokenId method = model.tokenizer().find("\u0120method").value();  // as the vocabulary writes " method"
+  // Forbids a token with a bias of -infinity, and returns the probabilities of the most likely tokens.
+  const TokenId method = model.tokenizer().find("\u0120method").value();  // " method", as written in the vocabulary
   GenerateOptions without = greedy;
   without.sampling.logit_bias = {{method, -std::numeric_limits<double>::infinity()}};
   without.log_probabilities = 2;
   const auto other = show("no method", model.generate(prompt, without));
-  const TokenProbability likeliest = other.log_probabilities[0][1];  // after that of the chosen token
+  const TokenProbability likeliest = other.log_probabilities[0][1];  // index 0 is the chosen token
   std::printf("the likeliest first token was \"%s\" with probability %.2f\n",
               std::string(model.tokenizer().decode(likeliest.id)).c_str(), std::exp(likeliest.log_probability));
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I tokenise text, or train a tokenizer?
-// A Tokenizer reads the vocabulary of a GGUF file; train_tokenizer() learns byte pairs from text.
+// A Tokenizer reads the vocabulary of a GGUF file. train_tokenizer() learns byte pairs from text.
 #include <tessera/llm/gguf.h>
 #include <tessera/llm/tokenizer.h>
 #include <tessera/llm/train_tokenizer.h>
@@ -10,7 +10,7 @@
 using namespace tessera;
 
 int main() {
-  const Tokenizer tokenizer(GgufFile::open("models/pgdocs-2m-q8_0.gguf"));  // run at the top of the repository
+  const Tokenizer tokenizer(GgufFile::open("models/pgdocs-2m-q8_0.gguf"));  // run this at the top of the repository
   const std::string text = "An index scan";
   const std::vector<TokenId> tokens = tokenizer.encode(text);
   for (const TokenId t : tokens) std::printf("%5d  \"%s\"\n", t, std::string(tokenizer.decode(t, true)).c_str());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I ship a proof with a model?
-// A certificate is a JSON file that anyone can check without the search. It becomes invalid if the model changes.
+// A certificate is a JSON file that can be checked without a search. It becomes invalid if the model changes.
 #include <tessera/nn/layers.h>
 #include <tessera/nn/sequential.h>
 #include <tessera/nn/verify/certificate.h>

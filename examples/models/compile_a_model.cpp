@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I deploy a trained model?
-// Load its file, compile() it for a device (fused, recorded, in another precision), and verify it there.
+// Load its file, compile() it for a device (with fusion, recording, and another precision), and verify it there.
 #include <tessera/tessera.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ int main() {
   const Device device = current_device();
   const Array x = random_normal({32, 64}, 3).eval();
 
-  // A file of a model that was trained elsewhere.
+  // The file of a model that was trained elsewhere.
   const auto file = std::filesystem::temp_directory_path() /
                     ("tessera-compile-a-model-" + std::to_string(::getpid()) + ".safetensors");
   save_model(network(1), file.string());
@@ -33,7 +33,7 @@ int main() {
   std::printf("%s\n", to_string(fast.report()).c_str());
   const bool good = error(fast(x)) < 1e-4f;
 
-  // Compares each layer with a reference device, and the whole with the original model.
+  // Compares each layer with a reference device, and the compiled model with the original.
   const Compiled verified = compile(model, {.level = CompileLevel::aggressive, .verify = true});
   std::printf("verified: largest error %s\n", verified.report().worst.value() < 1e-4 ? "below 1e-4" : "too large");
 

@@ -7,7 +7,7 @@
 
 using namespace tessera;
 
-/// Two rings: the class is 1 for points at a distance of more than 0.6 from the origin.
+/// A classifier of two rings. The class is 1 for points that are more than 0.6 from the origin.
 auto trained() {
   auto model = setup(sequential(dense<2, 24>, relu, dense<24, 24>, relu, dense<24, 2>), {.seed = 3});
   Adam optimiser(model, {.lr = 1e-2});
@@ -39,7 +39,8 @@ int main() {
   const Proof wrong =
       expect("output 0 <= output 1 everywhere", prove(model, inequality({1, -1}, 0), all), Verdict::refuted);
   const auto y = model(wrong.counterexample->input).to_vector<float>();
-  // What cannot be proven, such as a Lipschitz constant, can be tested on data, also for compiled models.
+  // Properties that cannot be proven, such as a Lipschitz constant, can be tested on data. This also works for compiled
+  // models.
   const Compiled fast = compile(model, {.input = {2}});
   const auto found = find_counterexample(fast, lipschitz(1000, 0.1), random_uniform({10'000, 2}, 5, -1, 1));
   std::printf("counterexample in 10000 samples: %s\n", found ? "yes" : "no");

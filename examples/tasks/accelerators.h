@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the examples of tasks: the devices they run on, and a list of failed checks.
+// Helpers for the examples of tasks: the devices that they use, and checks of their results.
 #pragma once
 
 #include <tessera/task/block_array.h>
@@ -13,7 +13,7 @@
 #include <cstdio>
 #include <vector>
 
-/// All GPUs and OpenCL devices of the machine, of any vendor; without any, the CPU.
+/// Returns all GPUs and OpenCL devices of the machine, from all vendors. Returns the CPU if there are none.
 inline tessera::Scope accelerators() {
   std::vector<tessera::Device> found;
   for (const tessera::BackendScope& backend :
@@ -23,7 +23,7 @@ inline tessera::Scope accelerators() {
   return found.empty() ? tessera::cpu() : tessera::Scope(found);
 }
 
-/// Prints checks that fail; failures() is the exit status of an example.
+/// Prints checks that fail. failures() is the exit status of an example.
 class Checks {
  public:
   void expect(bool right, const char* what) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I spread independent work over all devices?
-// A task whose scope is several devices runs where its data is, or else where it is expected to finish first.
+// If the scope of a task has several devices, it runs where its data is, or on the device expected to finish first.
 #include "accelerators.h"
 
 #include <map>
@@ -11,7 +11,7 @@ int main() {
   Checks check;
   const Scope gpus = accelerators();
 
-  // These tasks have no data, so each goes to the device that is expected to finish it first.
+  // These tasks have no data, so each runs on the device that is expected to finish it first.
   std::vector<Task<Array>> jobs;
   std::map<Device, int> count;
   for (int i = 0; i < 64; ++i)
@@ -25,7 +25,7 @@ int main() {
   check.expect(total == 64 * 64 * 2 * (63 * 64 / 2), "sum of all jobs");
   check.expect(count.size() > 1 || gpus.devices().size() == 1, "several devices ran jobs");
 
-  // The tiles of a block array are spread over the devices, and operations on them as well.
+  // The tiles of a block array are distributed over the devices, and so are operations on it.
   const BlockArray a = BlockArray::random_uniform({256, 256}, {64, 64}, 1, gpus);
   std::printf("%s\nmean %g\n", a.where().c_str(), static_cast<double>(mean(a).item<float>()));
   check.expect(std::abs(mean(a).item<float>() - 0.5f) < 0.02f, "mean of uniform numbers");

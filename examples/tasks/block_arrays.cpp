@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I spread an array over several devices?
-// A BlockArray is an array in tiles, each on one device. Values do not depend on the tiling or on the devices.
+// A BlockArray is an array in tiles, each on one device. Its values do not depend on the tiling or on the devices.
 #include "accelerators.h"
 
 using namespace tessera;
@@ -9,7 +9,7 @@ int main() {
   Checks check;
   const Scope gpus = accelerators();
 
-  // All tiles on one device: `with` sets the default scope.
+  // Puts all tiles on one device. `with` sets the default scope.
   {
     const auto scope = with({.scope = gpus.devices().front()});
     const BlockArray uniform = BlockArray::random_uniform({128, 128}, {32, 32}, 1);
@@ -23,7 +23,7 @@ int main() {
     check.expect(std::abs(mean(normal).item<float>()) < 0.05f, "normal distribution");
   }
 
-  // All devices: block-cyclic by default, by rows, or by a function of yours.
+  // Uses all devices: block-cyclic by default, by rows, or with your own function.
   const BlockArray everywhere = BlockArray::random_uniform({256, 256}, {64, 64}, 1, gpus);
   std::printf("%s\n", everywhere.where().c_str());
   check.expect(everywhere.scope() == gpus || gpus.devices().size() > 16, "every device has tiles");
@@ -37,7 +37,7 @@ int main() {
                                              });
   check.expect(custom.device_of(3, 3) == last, "diagonal tiles on the chosen device");
 
-  // Random numbers are the same in another tiling and on other devices.
+  // Random numbers do not depend on the tiling or on the devices.
   const BlockArray on_cpu = BlockArray::random_uniform({256, 256}, {100, 30}, 1, cpu());
   check.expect(everywhere.gather(Device{}).to_vector<float>() == on_cpu.gather(Device{}).to_vector<float>(),
                "numbers depend only on the seed");

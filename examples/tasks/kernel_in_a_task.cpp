@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I launch kernels from inside a task?
-// this_task::device() and this_task::queue() are the device and queue on which the task should work.
+// In a task, this_task::device() and this_task::queue() return the device and the queue to use.
 #include <tessera/kernel/kernel.h>
 
 #include "accelerators.h"
@@ -13,7 +13,7 @@ std::string fill(Array& x, float value) {
   const Device device = this_task::device();
   Queue& queue = this_task::queue();
   fill_with.launch_on(queue, {static_cast<std::uint64_t>(x.size())}, x, value);
-  // device.backend tells which vendor's API to call, if you call one.
+  // Use device.backend if you call the API of a vendor.
   return std::string(backend_name(device.backend)) + ":" + std::to_string(device.index);
 }
 
@@ -27,7 +27,7 @@ int main() {
     check.expect(sum(x).item<float>() == 42000, "array is filled");
   }
 
-  // Different functions for different backends: the task calls the one for its device.
+  // Provides a function for each backend. The task calls the one for its device.
   const auto variants = for_device<cuda>([] { return "CUDA"; }) | for_device<rocm>([] { return "ROCm"; }) |
                         for_device<oneapi>([] { return "oneAPI"; }) | for_device<opencl>([] { return "OpenCL"; }) |
                         for_device<cpu>([] { return "CPU"; });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I combine GPUs of different vendors?
-// Tasks copy the data that they need, directly or through the CPU where two devices cannot reach each other.
+// Tasks copy the data that they need. If two devices cannot access each other, the copy uses the CPU.
 #include "accelerators.h"
 
 using namespace tessera;
@@ -25,7 +25,7 @@ int main() {
   check.expect(total.fetch() == 64 * 64, "sum");
   check.expect(task_copies().fetched - before.fetched == (first == last ? 0u : 4u), "each tile is copied once");
 
-  // Partial results of all devices, summed on the CPU.
+  // Adds the partial results of all devices on the CPU.
   Array sums = Array::zeros({1}, DType::f32, Device{});
   Region r;
   for (const Device device : gpus.devices()) {

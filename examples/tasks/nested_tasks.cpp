@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I parallelise a recursive algorithm?
-// Tasks may spawn tasks and wait for them: a waiting thread runs other tasks meanwhile. Here: a merge sort.
+// Tasks may spawn tasks and wait for them. A waiting thread runs other tasks. This example is a merge sort.
 #include <tessera/task/task.h>
 
 #include <algorithm>

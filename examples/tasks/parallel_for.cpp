@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I run a loop in parallel?
-// parallel_for() calls a function for each index, or for each chunk of indices; reduce() combines partial results.
+// parallel_for() calls a function for each index or for each chunk of indices. reduce() combines partial results.
 #include <tessera/array/array.h>
 #include <tessera/task/region.h>
 
@@ -16,7 +16,7 @@ int main() {
 
   Region region;
   region.parallel_for(roots.size(), [&](std::size_t i) { roots[i] = std::sqrt(static_cast<double>(i)); });
-  // In chunks of 100: each chunk adds to a partial sum, and the partial sums are combined in a fixed order.
+  // Uses chunks of 100. Each chunk adds to a partial sum, and the partial sums are combined in a fixed order.
   region.parallel_for(
       {0, 1000, 100}, [](int begin, int end, const Array& x, Array& part) { part += sum(x.slice(0, begin, end)); },
       in(numbers), reduce(Combine::sum, total));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I write my own algorithm over tiles?
-// A loop of tasks on tiles in a Region: the order follows from what each task reads and writes. Here c = a b, in place.
+// Spawn tasks on tiles in a Region. Their order follows from what each task reads and writes. Here c = a b, in place.
 #include <tessera/ops/product.h>
 
 #include "accelerators.h"
@@ -16,7 +16,7 @@ int main() {
   const Array expected = matmul(a.gather(Device{}), b.gather(Device{}));
   const auto error = [&](const BlockArray& got) { return max(abs(got.gather(Device{}) - expected)).item<float>(); };
 
-  matmul_into(c, a, b, 1, 0);  // in one call: c = 1 a b + 0 c
+  matmul_into(c, a, b, 1, 0);  // the same in one call: c = 1 a b + 0 c
   check.expect(error(c) < 1e-4f, "one call");
 
   c.fill(0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I choose the devices that tasks may use?
-// A Scope is a set of devices. Without one, a task runs where most of its arrays are, or on the CPU.
+// A Scope is a set of devices. Without one, a task runs on the device with most of its arrays, or on the CPU.
 #include "accelerators.h"
 
 using namespace tessera;
@@ -15,7 +15,8 @@ int main() {
                   discover(backend.backend).reason.c_str());
   check.expect(can_compute(Backend::cpu), "the CPU computes");
 
-  // A task runs where its arrays are, or in its own scope, or in that of `with`, which nested tasks inherit.
+  // A task runs in its own scope, or in the scope set by `with`, which nested tasks inherit. Otherwise it runs where
+  // its arrays are.
   const auto where = [] { return this_task::device(); };
   check.expect(spawn(where).fetch() == Device{}, "CPU without a scope and arrays");
   const Scope gpus = accelerators();
@@ -31,14 +32,14 @@ int main() {
   }
   check.expect(spawn(where).fetch() == Device{}, "CPU again after the scope");
 
-  // Union and intersection; devices of a backend by number.
+  // Union, intersection, and the devices of a backend by number.
   const Scope some = gpus | cpu();
   check.expect((some & gpus) == gpus && gpus.inside(some), "union and intersection");
   if (can_compute(Backend::cuda))
     check.expect(cuda({0}).inside(cuda(all)) && cuda() == cuda(0), "subset of all CUDA devices");
   std::printf("all: %s\n", to_string(some).c_str());
 
-  // A device that does not exist is an error that lists those that do.
+  // If a device does not exist, the error lists the devices that do.
   try {
     cuda({0, 99});
     check.expect(false, "cuda:99 does not exist");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I handle errors in tasks?
-// An exception in a task is thrown where its result is used. Tasks that depend on it are skipped, others run.
+// An exception in a task is thrown where its result is used. Tasks that depend on it are skipped; other tasks run.
 #include <tessera/array/array.h>
 #include <tessera/task/region.h>
 

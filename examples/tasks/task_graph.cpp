@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I build a task graph?
-// Pass the result of a task to another one: the second runs after the first. Independent tasks run in parallel.
+// Pass the result of a task to another task, which then runs after the first one. Independent tasks run in parallel.
 #include <tessera/array/functions.h>
 #include <tessera/task/task.h>
 
@@ -17,7 +17,7 @@ int main() {
   const Task<float> result = scaled.then([](const Array& x) { return max(x).item<float>(); });
   std::printf("largest scaled value: %.3f\n", static_cast<double>(result.fetch()));
 
-  // Many tasks, and one that takes all of their results.
+  // Many tasks, and one task that uses all of their results.
   std::vector<Task<int>> squares;
   for (int i = 0; i < 10; ++i) squares.push_back(spawn([i] { return i * i; }));
   const Task<int> sum_of_squares = spawn(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I write tasks that share data?
-// In a Region, tasks declare what they read and write and behave as if run in order; independent ones run in parallel.
+// In a Region, tasks declare what they read and write. They behave as if run in order, but may run in parallel.
 #include <tessera/task/block_array.h>
 #include <tessera/task/region.h>
 #include <tessera/task/scope.h>
@@ -14,7 +14,7 @@ void compute(const Scope& devices, std::vector<Array>& parts, Array& total) {
   Region r({.scope = devices});
   for (Array& x : parts) {
     r.spawn([](Array& v) { v *= 2; }, inout(x));                             // these run in parallel
-    r.spawn([](const Array& v, Array& s) { s += v; }, in(x), inout(total));  // these one after the other
+    r.spawn([](const Array& v, Array& s) { s += v; }, in(x), inout(total));  // these run one after another
   }
   r.wait();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I move a block array to GPUs and back?
-// to() copies the tiles to other devices; gather() makes one array of them.
+// to() copies the tiles to other devices. gather() copies them into one array.
 #include "accelerators.h"
 
 using namespace tessera;
@@ -18,12 +18,12 @@ int main() {
   check.expect(whole.device() == Device{}, "gathered on the CPU");
   check.expect(whole.to_vector<float>() == on_cpu.gather(Device{}).to_vector<float>(), "same values");
 
-  // A new array of the same shape and tiles, without copying.
+  // A new array with the same shape and tiles. Nothing is copied.
   BlockArray fresh = BlockArray::empty(on_cpu.shape(), on_cpu.tile_shape(), on_cpu.dtype(), gpus);
   fresh.fill(3);
   check.expect(sum(fresh).item<float>() == 3 * 128 * 128, "filled on the GPUs");
 
-  // From an ordinary array, and with other tiles.
+  // Converts an ordinary array to tiles, and changes the tile size.
   const BlockArray tiled = BlockArray::from(whole, {50, 128}, gpus), again = tiled.retile({32, 32});
   check.expect(max(again - on_gpus).item<float>() == 0 && min(again - on_gpus).item<float>() == 0,
                "same values in other tiles");

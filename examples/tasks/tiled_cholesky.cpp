@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I factorise a large matrix over several devices?
-// cholesky() of a block array runs a task for each tile; two triangular solves then solve a linear system.
+// cholesky() of a block array runs tasks on its tiles. Two triangular solves then solve a linear system.
 #include "accelerators.h"
 
 using namespace tessera;
@@ -24,7 +24,7 @@ int main() {
   const BlockArray residual = matmul(a, solution) - b;
   check.expect(max(residual).item<float>() < 1e-4f && min(residual).item<float>() > -1e-4f, "solution");
 
-  // A matrix that is not positive definite is an error that names the leading minor.
+  // If a matrix is not positive definite, the error contains the leading minor.
   BlockArray bad = a.copy();
   bad.assign({40, 40}, BlockArray::full({1, 1}, {1, 1}, -1));
   try {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I see what my tasks do?
-// trace("FILE.json") records a timeline for ui.perfetto.dev, dot() draws the graph, summary() has times per task.
+// trace("FILE.json") records a timeline for ui.perfetto.dev, dot() draws the graph, and summary() returns times per
+// task.
 #include <tessera/array/array.h>
 #include <tessera/task/region.h>
 #include <tessera/task/trace.h>
@@ -10,7 +11,7 @@
 using namespace tessera;
 
 int main() {
-  Trace recording;  // without a file; `auto recording = trace("run.json")` writes one
+  Trace recording;  // does not write a file; `auto recording = trace("run.json")` does
   Array grid = Array::zeros({1000}), norm = Array::zeros({1});
   Region region;
   for (int i = 0; i < 3; ++i) {
@@ -21,7 +22,7 @@ int main() {
   }
   region.wait();
 
-  // The name with the largest total time first.
+  // The names with the largest total time are listed first.
   for (const TaskTimes& t : summary().times)
     std::printf("%s: %llu tasks, mean %.1f us\n", t.name.c_str(), static_cast<unsigned long long>(t.count),
                 t.mean * 1e6);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I see which device each tile is on?
-// where() draws a map of the tiles; tasks that use a tile run on its device.
+// where() prints a map of the tiles. Tasks that use a tile run on its device.
 #include "accelerators.h"
 
 using namespace tessera;

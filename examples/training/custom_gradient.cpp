@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I define my own gradient, for example of my own kernel?
-// with_gradient() makes an operation of a forward and a backward kernel; custom() does it with functions of arrays.
+// with_gradient() combines a forward and a backward kernel into an operation. custom() uses functions of arrays
+// instead.
 #include <tessera/grad/custom.h>
 #include <tessera/grad/grad.h>
 #include <tessera/kernel/kernel.h>
@@ -13,7 +14,7 @@ const auto square_forward = kernel("square", [](Buffer<const float> x, Buffer<fl
   auto i = global_id();
   y[i] = x[i] * x[i];
 });
-/// Takes the input, the result and the gradient of the result; writes the gradient of the input.
+/// Reads the input, the result and the gradient of the result. Writes the gradient of the input.
 const auto square_backward =
     kernel("square_backward", [](Buffer<const float> x, Buffer<const float>, Buffer<const float> gy, Buffer<float> gx) {
       auto i = global_id();
@@ -26,7 +27,7 @@ int main() {
   const Array slope = grad([&](const Array& v) { return sum(square({3}, {3}, v) * 10.0); })(x);
   std::printf("%s\n", to_string(slope).c_str());
 
-  // A step function whose gradient is that of the identity (a straight-through estimator).
+  // A step function that uses the gradient of the identity (a straight-through estimator).
   const auto step = custom(
       "step", [](const Array& v) { return (v > 0).astype(DType::f32); },
       [](const Array& adjoint, const Array&, const Array&) { return adjoint; });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I write my own layer?
-// A struct with a call operator. Its parameters and layers are found automatically, for training, files and freezing.
+// Write a struct with a call operator. Its parameters and layers are found automatically for training, files and
+// freezing.
 #include <tessera/grad/grad.h>
 #include <tessera/nn/initialise.h>
 #include <tessera/nn/layers.h>
@@ -12,7 +13,7 @@
 
 using namespace tessera;
 
-/// value(x) * sigmoid(gate(x)), scaled.
+/// Returns value(x) * sigmoid(gate(x)), scaled.
 struct Gated {
   Dense value{.inputs = 2, .outputs = 16}, gate{.inputs = 2, .outputs = 16};
   Parameter scale{{16}, init::ones()};

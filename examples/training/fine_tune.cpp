@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I load pretrained weights and train only some layers?
-// load_model() maps the names in a file; freeze() excludes parameters from gradients and optimisers.
+// load_model() maps the names in a file. freeze() excludes parameters from gradients and optimisers.
 #include <tessera/grad/grad.h>
 #include <tessera/nn/layers.h>
 #include <tessera/nn/losses.h>
@@ -14,11 +14,11 @@
 using namespace tessera;
 
 int main() {
-  // Saved by PyTorch, with PyTorch's names; "" leaves an array out.
+  // PyTorch saved this file with its own names. Mapping a name to "" skips the array.
   NameMap names = names_of_pytorch();
   names.insert(names.end(), {{"fc1.*", "0.*"}, {"norm.*", "1.*"}, {"fc2.*", "3.*"}, {"test.*", ""}});
   auto model = setup(sequential(dense<6, 8>, LayerNorm{}, relu, dense<8, 3>), {.seed = 1, .input = {6}});
-  load_model(model, "tests/data/pytorch_named.safetensors", {.names = names});  // run at the top of the repository
+  load_model(model, "tests/data/pytorch_named.safetensors", {.names = names});  // run this at the top of the repository
 
   freeze(model, "0.*");
   const auto first = model.get<0>().weight.to_vector<float>(), last = model.get<3>().weight.to_vector<float>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I compute the gradient of a function?
-// grad(f) is the function that computes the derivative of f; f is ordinary C++ over arrays and returns one element.
+// grad(f) returns a function that computes the derivative of f. f is ordinary C++ over arrays and returns one element.
 #include <tessera/array/array.h>
 #include <tessera/grad/grad.h>
 
@@ -18,7 +18,7 @@ int main() {
   const auto [value, gradient] = value_and_grad(f)(x);
   std::printf("f = %.0f, gradient %s\n", static_cast<double>(value.item<float>()), to_string(gradient).c_str());
 
-  // By several arguments, and a second derivative.
+  // Gradients with respect to several arguments, and a second derivative.
   const auto product = [](const Array& a, const Array& b) { return sum(a * b); };
   const auto [by_a, by_b] = grad(product, wrt<0, 1>)(Array::full({}, 2), Array::full({}, 5));
   const Array second = grad(grad([](const Array& t) { return t * t * t; }))(Array::full({}, 2));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I train and run a model in 16 bits?
-// MixedPrecision trains with 16-bit copies of f32 weights; compile() converts a trained model for inference.
+// MixedPrecision trains with 16-bit copies of f32 weights. compile() converts a trained model for inference.
 #include <tessera/tessera.h>
 
 #include <cstdio>
@@ -8,12 +8,12 @@
 using namespace tessera;
 
 int main() {
-  // Points inside a circle, or outside.
+  // Points that are inside or outside of a circle.
   const Array points = random_uniform({512, 2}, 7, -1, 1).eval();
   const Array inside = (sum(points * points, {1}) < 0.5).astype(DType::i32).eval();
   auto model = setup(sequential(dense<2, 64>, relu, dense<64, 64>, relu, dense<64, 2>), {.seed = 1});
 
-  // Small gradients underflow in f16, so the loss is scaled; steps that overflow are skipped.
+  // Small gradients underflow in f16, so the loss is scaled. Steps that overflow are skipped.
   Adam optimiser(model, {.lr = 1e-2});
   MixedPrecision mixed(model, {.dtype = DType::f16});
   for (std::uint64_t step = 0; step < 100; ++step) {
@@ -27,7 +27,7 @@ int main() {
               std::string(dtype_name(model.get<0>().weight.dtype())).c_str(), 100.0 * static_cast<double>(learned),
               mixed.scale());
 
-  // Inference in half the memory, or a quarter.
+  // Inference with half or a quarter of the memory.
   bool good = learned > 0.95f && model.get<0>().weight.dtype() == DType::f32;
   for (const CompilePrecision precision :
        {CompilePrecision::f32, CompilePrecision::f16, CompilePrecision::mixed, CompilePrecision::q8_0}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I continue when a training step runs out of memory?
-// OutOfMemory names the largest allocations, and a step that fails changes nothing: try again with a smaller batch.
+// OutOfMemory lists the largest allocations. A step that fails changes nothing, so you can retry with a smaller batch.
 #include <tessera/grad/grad.h>
 #include <tessera/nn/layers.h>
 #include <tessera/nn/sequential.h>
@@ -33,7 +33,7 @@ int main() {
   std::printf("a step with 2048 samples needs %.1f MB\n", static_cast<double>(needed) / 1e6);
 
   trim(device);
-  set_memory_limit(device, memory_stats(device).live_bytes + needed * 2 / 3);  // less than it needs
+  set_memory_limit(device, memory_stats(device).live_bytes + needed * 2 / 3);  // less than the step needs
   std::int64_t size = batch.shape(0);
   float loss = NAN;
   while (size > 0 && std::isnan(loss)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I train with less memory (gradient checkpointing)?
-// recompute(f) keeps no intermediate results of f: the backward pass runs f again. The gradient has the same bits.
+// recompute(f) stores no intermediate results of f. The backward pass runs f again and computes identical gradients.
 #include <tessera/grad/custom.h>
 #include <tessera/grad/grad.h>
 #include <tessera/nn/layers.h>

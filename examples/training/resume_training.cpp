@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I resume an interrupted training?
-// With .checkpoint and .resume, fit() continues from its last checkpoint, to the same bits as an unbroken run.
+// With .checkpoint and .resume, fit() continues from its last checkpoint. The result is identical to an unbroken run.
 #include <tessera/nn/fit.h>
 #include <tessera/nn/layers.h>
 #include <tessera/nn/losses.h>
@@ -31,7 +31,7 @@ int main() {
   const std::string file =
       std::filesystem::temp_directory_path() / ("tessera-resume-" + std::to_string(::getpid()) + ".safetensors");
   const auto unbroken = train(6, {}).model.get<0>().weight.to_vector<float>();
-  train(2, file);  // interrupted here
+  train(2, file);  // the training is interrupted here
   const auto [model, result] = train(6, file);
   std::filesystem::remove(file);
   const bool same = model.get<0>().weight.to_vector<float>() == unbroken;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I train a classifier with batches, validation and early stopping?
-// fit() is the whole training loop; it returns the best model and why it stopped.
+// fit() runs the whole training loop. It returns the best model and the reason why it stopped.
 #include <tessera/nn/evaluate.h>
 #include <tessera/nn/fit.h>
 #include <tessera/nn/layers.h>
@@ -14,7 +14,7 @@ using namespace tessera;
 using Net = Sequential<Dense, Elementwise, Dense>;
 using Batch = std::tuple<Array, Array>;
 
-/// Points in a square, and the class of each: whether it is inside a circle.
+/// Random points in a square. The class of a point is whether it is inside a circle.
 Batch points(std::uint64_t seed) {
   const Array x = random_uniform({512, 2}, seed, -1, 1).eval();
   return {x, (sum(x * x, {1}) < 0.5).astype(DType::i32).eval()};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I train a network?
-// A model of two layers, a loss, an optimiser and a loop, on the current device. docs/training.md explains more.
+// You need a model, a loss, an optimiser and a loop. See docs/training.md for more.
 #include <tessera/tessera.h>
 
 #include <cstdio>
