@@ -23,22 +23,23 @@ struct WrittenArgument {
 };
 
 struct Expression {
+  /// Each comment shows the source text of the expression, written with the members of this struct.
   enum class Kind {
     constant,     ///< value
     name,         ///< text
-    list,         ///< of
-    tuple,        ///< of
-    dict,         ///< of: key, value, key, value
+    list,         ///< [of[0], of[1], ...]
+    tuple,        ///< (of[0], of[1], ...)
+    dict,         ///< {of[0]: of[1], of[2]: of[3], ...}
     attribute,    ///< of[0].text
     item,         ///< of[0][of[1]]
-    slice,        ///< of[0][of[1]:of[2]:of[3]]; null if omitted
+    slice,        ///< of[0][of[1]:of[2]:of[3]]; omitted parts are null
     call,         ///< of[0](arguments)
     filter,       ///< of[0] | text(arguments); if of[0] is null, filters the body of a block
     test,         ///< of[0] is text(arguments)
     negative,     ///< -of[0]
     positive,     ///< +of[0]
     arithmetic,   ///< of[0] text of[1]
-    concatenate,  ///< of joined by ~
+    concatenate,  ///< of[0] ~ of[1] ~ ...
     comparison,   ///< of[0] operators[0] of[1] operators[1] of[2] ...
     logical_not,
     logical_and,
@@ -64,18 +65,19 @@ struct Parameter {
 };
 
 struct Statement {
+  /// Each comment describes the source of the statement with the members of this struct.
   enum class Kind {
-    data,       ///< text
-    output,     ///< expression
-    choice,     ///< if expression: body, else: otherwise (an elif is a nested choice)
-    loop,       ///< for target in expression if condition: body, else: otherwise
-    set,        ///< target = expression
-    set_block,  ///< target = body, filtered by expression if it is set
-    with,       ///< targets = values: body
-    macro,      ///< text(parameters): body
-    call,       ///< expression is a call; parameters of caller: body
-    filter,     ///< expression's filters over body
-    body,       ///< generation: body
+    data,       ///< prints `text`
+    output,     ///< prints `expression`
+    choice,     ///< if `expression` then `body` else `otherwise`; an elif is a nested choice
+    loop,       ///< for `target` in `expression` if `condition`: `body`; `otherwise` is the else branch
+    set,        ///< `target` = `expression`
+    set_block,  ///< `target` = `body`; `expression` is a filter or null
+    with,       ///< with `targets` = `values`: `body`
+    macro,      ///< a macro `text` with `parameters` and `body`
+    call,       ///< `expression` is the call, `parameters` are those of caller(), `body` is its body
+    filter,     ///< applies the filters in `expression` to `body`
+    body,       ///< a generation block with `body`
     leave,      ///< break
     next,       ///< continue
   };

@@ -281,7 +281,7 @@ TEST(emit, DetectsSubgroupsFromExtensionsOrFeatures) {
   EXPECT_HAS(text(extension), pragma);
   EXPECT_HAS_NOT(text(feature), "cl_khr_subgroups");
   EXPECT_HAS_NOT(text(intel), "cl_khr_subgroups");
-  EXPECT_FALSE(emit::opencl_c_with(" ", " __opencl_c_subgroups ").subgroups) << "no shuffles";
+  EXPECT_FALSE(emit::opencl_c_with(" ", " __opencl_c_subgroups ").subgroups) << "the device has no shuffles";
   EXPECT_FALSE(emit::opencl_c_with(" cl_khr_subgroup_shuffle ", " __opencl_c_subgroups_of_another_name ").subgroups);
 }
 
@@ -299,7 +299,8 @@ TEST(emit, OpenClUsesOneDimensionalBlocksForSubgroups) {
   EXPECT_HAS_NOT(with.text, "get_local_id(1)");
   EXPECT_FALSE(without.kernels[0].flat);
   EXPECT_HAS(without.text, "reqd_work_group_size(20, 3, 2)");
-  EXPECT_FALSE(zoo::emitted({zoo::tiled_product()}, emit::opencl_c_intel()).kernels[0].flat) << "no subgroups in it";
+  EXPECT_FALSE(zoo::emitted({zoo::tiled_product()}, emit::opencl_c_intel()).kernels[0].flat)
+      << "the kernel uses no subgroups";
 }
 
 TEST(emit, OpenClWidensSignedIntegersWithAFunction) {

@@ -54,7 +54,7 @@ TEST(InterpDriver, ReportsItsDeviceInfo) {
   EXPECT_NE(test::error_of<DeviceError>([&] { driver->open(1); }).find("interp:1"), std::string::npos);
 }
 
-TEST(InterpDriver, CopiesFillsAndLaunches) {
+TEST(InterpDriver, SupportsCopiesFillsAndLaunches) {
   const auto device = make_interp_driver()->open(0);
   const auto queue = device->make_queue();
   const Allocation x = device->allocate(400, MemoryKind::device), y = device->allocate(404, MemoryKind::device);

@@ -80,8 +80,8 @@ Value i32(Value v) { return cast(DType::i32, v); }
 
 class Check : public testing::TestWithParam<std::pair<Kind, Case>> {};
 class CheckClean : public testing::TestWithParam<Case> {};
-TEST_P(Check, IsReported) { expect_reported(GetParam().second, GetParam().first); }
-TEST_P(CheckClean, IsNotReported) { expect_clean(GetParam()); }
+TEST_P(Check, ReportsTheDeliberateError) { expect_reported(GetParam().second, GetParam().first); }
+TEST_P(CheckClean, ReportsNothingForCorrectKernels) { expect_clean(GetParam()); }
 std::vector<std::pair<Kind, Case>> planted(Kind kind, std::vector<Case> cases) {
   std::vector<std::pair<Kind, Case>> out;
   for (Case& c : cases) out.emplace_back(kind, std::move(c));

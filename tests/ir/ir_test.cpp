@@ -39,7 +39,7 @@ struct Mistake {
 };
 class Sentences : public testing::TestWithParam<Mistake> {};
 
-TEST_P(Sentences, NamesKernelLineAndMistake) {
+TEST_P(Sentences, ErrorContainsKernelLineAndCause) {
   const Mistake& m = GetParam();
   const std::string error = error_of<KernelError>([&] { trace(m.name, m.kind, {16, 1, 1}, m.body); });
   EXPECT_NE(error.find(m.sentence), std::string::npos) << error;

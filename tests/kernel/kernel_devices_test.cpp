@@ -54,7 +54,7 @@ TEST_P(OnEveryDevice, AcceptsSameBufferTwiceButRejectsPartialOverlap) {
     EXPECT_NE(std::string(e.what()).find("saxpy"), std::string::npos) << e.what();
     EXPECT_NE(std::string(e.what()).find("overlap"), std::string::npos) << e.what();
   }
-  EXPECT_EQ(contents(x), got) << "nothing ran";
+  EXPECT_EQ(contents(x), got) << "a rejected launch must not run";
   back.byte_offset = whole.byte_offset + 500 * sizeof(float), back.elements = 500, front.elements = 500;
   saxpy.launch({500}, front, back, 1.0f);
   EXPECT_EQ(contents(x)[700], got[700] + got[200]);
@@ -187,8 +187,8 @@ TEST_P(OnEveryDevice, AtomicsOnDoublesMatchTheReference) {
   left.push_back(5), found.push_back(got[3]);
   std::ranges::sort(left), std::ranges::sort(found);
   EXPECT_EQ(found, left);
-  EXPECT_EQ(got[4], x[0]) << "compared by its bits";
-  EXPECT_TRUE(std::signbit(got[5]) && std::signbit(got[6])) << "atomic_load preserves -0";
+  EXPECT_EQ(got[4], x[0]) << "atomic_cas must compare bits";
+  EXPECT_TRUE(std::signbit(got[5]) && std::signbit(got[6])) << "atomic_load must preserve -0";
 }
 
 TEST_P(OnEveryDevice, MapKernelRunsItsWholeExtentEvenIfIndicesAreUnused) {

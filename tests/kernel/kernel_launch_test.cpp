@@ -100,7 +100,7 @@ TEST_F(KernelLaunch, CompilesOnceForRepeatedLaunches) {
   EXPECT_EQ(variants(d).size(), 1u);
   const Kernel copy = k;  // shares the compiled code
   copy.launch({n / 2, 1, 1}, {x, x, out, LaunchArgument::scalar(9.0f)});
-  EXPECT_EQ(variants(d).size(), 1u) << "readers may overlap, also in the fast variant";
+  EXPECT_EQ(variants(d).size(), 1u) << "the variant without aliasing allows overlapping inputs";
   auto expected = std::vector<float>(n, 10);
   std::fill_n(expected.begin(), n / 2, 30.0f);
   EXPECT_EQ(read(out), expected);
@@ -132,7 +132,7 @@ TEST_F(KernelLaunch, RejectsWrongArgumentsAndListsTheParameters) {
   refused({odd, y, out, two}, {"argument 1 (x) starts at byte 2, which is not a multiple of 4"});
   refused({x, y, beyond, two}, {"argument 3 (out)", "its storage has 4000 bytes"});
   refused({x, y, far, two}, {"argument 3 (out)"});
-  EXPECT_EQ(read(out), std::vector<float>(n, -1)) << "nothing ran";
+  EXPECT_EQ(read(out), std::vector<float>(n, -1)) << "a rejected launch must not run";
   k.launch({n, 1, 1}, {x, y, out, two});
   EXPECT_EQ(read(out), std::vector<float>(n, 10));
   expect_contains(text_of<KernelError>([] { Kernel().launch({1, 1, 1}, {}); }), {"the kernel is empty"});
@@ -161,7 +161,7 @@ TEST_F(KernelLaunch, RejectsInvalidShapes) {
   const auto x = filled(d, 3), y = filled(d, 4), out = filled(d, -1);
   for (const std::array<std::uint64_t, 3> none : {std::array<std::uint64_t, 3>{0, 1, 1}, {1, 0, 1}, {n, 1, 0}})
     k.launch(none, {x, y, out, two});
-  EXPECT_EQ(variants(d).size(), 0u) << "nothing to do, nothing compiled";
+  EXPECT_EQ(variants(d).size(), 0u) << "an empty launch must not compile the kernel";
   expect_contains(text_of<KernelError>([&] {
                     k.launch({static_cast<std::uint64_t>(-5), 1, 1}, {x, y, out, two});
                   }),
@@ -173,7 +173,7 @@ TEST_F(KernelLaunch, RejectsInvalidShapes) {
   const Kernel b = blocks({8, 1, 1}, 0);
   const auto small = filled(d, 0, 16);
   b.launch({2, 3, 4}, {small});
-  EXPECT_EQ(read(small), std::vector<float>(16, 234)) << "the shape of a block kernel counts blocks";
+  EXPECT_EQ(read(small), std::vector<float>(16, 234)) << "the shape of a block kernel is a number of blocks";
 }
 
 TEST_F(KernelLaunch, InPlaceLaunchesUseTheAliasingVariant) {
@@ -290,7 +290,7 @@ TEST_F(KernelLaunch, LaunchesFlushPendingReadersOfTheirOutputs) {
   pending->read(out.storage);
   pending->read(x.storage);
   k.launch({n, 1, 1}, {x, y, out, two});
-  EXPECT_EQ(read(z), std::vector<float>(n, 106)) << "the pending reader saw a later write";
+  EXPECT_EQ(read(z), std::vector<float>(n, 106)) << "the pending reader read a value that was written later";
   EXPECT_EQ(read(out), std::vector<float>(n, 10));
   pending->read(x.storage);
   bool again = false;
@@ -360,7 +360,7 @@ TEST_F(KernelLaunch, KernelsMayBeDestroyedBeforeTheirLaunchesRun) {
   EXPECT_EQ(read(out), std::vector<float>(n, 3));
   Queue::of(d).finish();
   trim(d);
-  EXPECT_EQ(behaviour(d)->live_kernels, before) << "compiled kernels are freed";
+  EXPECT_EQ(behaviour(d)->live_kernels, before) << "compiled kernels must be freed";
 }
 
 TEST_F(KernelLaunch, LaunchIsThreadSafe) {
@@ -378,7 +378,7 @@ TEST_F(KernelLaunch, LaunchIsThreadSafe) {
       }
     });
   for (auto& t : threads) t.join();
-  for (const Device d : devices) EXPECT_EQ(variants(d).size(), 1u) << "compiled once on each";
+  for (const Device d : devices) EXPECT_EQ(variants(d).size(), 1u) << "each device must compile the kernel once";
 }
 
 TEST_F(KernelLaunch, KernelsWithoutBuffersRunOnTheCurrentDevice) {
@@ -479,7 +479,7 @@ TEST_F(KernelLaunch, TracesEachSpecialisationOfAFamilyOnce) {
       for (int i = 0; i < 200; ++i) EXPECT_TRUE(family({i % 10}).valid());
     });
   for (auto& t : threads) t.join();
-  EXPECT_EQ(&family({4}), &four) << "references stay valid";
+  EXPECT_EQ(&family({4}), &four) << "references must remain valid";
 }
 
 /// A driver that launches without doing any work, to measure the overhead of the library.

@@ -45,7 +45,7 @@ TEST_P(OnEveryDevice, CertificateIsValidOnlyForItsModel) {
   const Property property = tight(model, box, random);
   const Proof proof = prove(model, property, box);
   ASSERT_EQ(proof.verdict, Verdict::proven) << to_string(proof);
-  EXPECT_GT(proof.boxes, 1u) << "nothing was split";
+  EXPECT_GT(proof.boxes, 1u) << "the proof did not split the box";
   save_certificate(certificate_of(model, proof), file);
   const Certificate c = load_certificate(file);
   EXPECT_TRUE(c.edited.empty());

@@ -145,7 +145,8 @@ TEST_P(OnEveryDevice, ReportsTheReasonForUnknownResults) {
   };
   const Own own = setup(Own{}, {.seed = 1});
   EXPECT_TRUE(holds(said(prove(own, bounded(-1, 1e6), small)), "bounds of such layers are not supported"));
-  EXPECT_EQ(prove(own, bounded(0.1, 0.2), small).verdict, Verdict::refuted) << "it can be run in any case";
+  EXPECT_EQ(prove(own, bounded(0.1, 0.2), small).verdict, Verdict::refuted)
+      << "the model can be run, so a counterexample can be found";
   // Properties that are only tested.
   EXPECT_TRUE(holds(said(prove(smooth, lipschitz(1e4, 0.1), small)), "is tested, not proven"));
   // Limits, and the progress when they were reached.
@@ -212,7 +213,7 @@ TEST_P(OnEveryDevice, FindsCounterexamplesInData) {
   const Property small = predicate(
       "y is below 2 |x|", [](const Array& x, const Array& y) { return max(abs(y), {1}) < 2 * max(abs(x), {1}); });
   const auto found = find_counterexample(model, small, data * 0.01);
-  ASSERT_TRUE(found) << "near 0 the biases are larger";
+  ASSERT_TRUE(found) << "near 0 the biases exceed the bound";
   EXPECT_EQ(found->input.shape(), (Shape{1, 3}));
   const auto flips = find_counterexample(model, robust(2), data.slice(0, 0, 20));
   EXPECT_EQ(prove(slope, monotone(1), InputBox::of({2}, -1, 1)).verdict, Verdict::refuted);

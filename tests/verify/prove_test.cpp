@@ -266,7 +266,7 @@ TEST_P(OnEveryDevice, BoundsIncludeTheRoundingErrorsOfTheDevice) {
     EXPECT_GE(proof.high[r], exact);
     EXPECT_LT(proof.high[r] - proof.low[r], 1e-4 * reach);
   }
-  EXPECT_GT(off, 1e-12) << "nothing was rounded";
+  EXPECT_GT(off, 1e-12) << "the device computed without rounding errors";
 }
 
 TEST(Prove, LinearBoundsAndRangesContainTheActivations) {
