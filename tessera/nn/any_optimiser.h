@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AnyOptimiser: an optimiser of any type, stored by value.
+// Declares AnyOptimiser, which stores an optimiser of any type by value.
 #pragma once
 
 #include <concepts>
@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// Type-erased optimiser: wraps any type derived from Optimiser and visits its fields. Deep value semantics: it shares
-/// no memory with the optimiser it was made from or with its copies.
+/// Type-erased optimiser: stores any type derived from Optimiser by value. Copies are deep. An AnyOptimiser shares no
+/// memory with its copies or with the optimiser that it was created from.
 class AnyOptimiser {
  public:
   /// Wraps an optimiser.
@@ -34,7 +34,7 @@ class AnyOptimiser {
   Optimiser& operator*() const { return *optimiser_; }
   /// The wrapped optimiser.
   Optimiser* operator->() const { return optimiser_.get(); }
-  /// The optimiser's state, as for_each_array visits it.
+  /// Type of the callback of for_each(). It receives an array of the optimiser's state and the array's path.
   using Use = std::function<void(Array&, const Path&)>;
   /// Calls `use` with each array of the optimiser's state and its path.
   void for_each(const Use& use) const { arrays_(*optimiser_, use); }

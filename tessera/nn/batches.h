@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranges of batches of in-memory samples. The order is a function of seed and epoch.
+// Ranges that split in-memory samples into batches. The order depends only on the seed and the epoch.
 #pragma once
 
 #include <iterator>
@@ -14,18 +14,18 @@
 
 namespace tessera {
 
-/// A position in a data set that is read repeatedly: before batch `batch` of epoch `epoch`.
+/// A position in a data set that is read several times: the next batch is batch `batch` of epoch `epoch`.
 struct DataPosition {
-  std::uint64_t epoch = 0, batch = 0;  ///< Index of the epoch and of the batch within it, from 0.
+  std::uint64_t epoch = 0, batch = 0;  ///< Index of the epoch, and of the batch in that epoch. Both start at 0.
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
 
 /// Options of batches().
 struct BatchesOptions {
-  std::int64_t size = 0;   ///< samples per batch; the last batch of an epoch may have fewer
-  bool shuffle = false;    ///< shuffle differently in each epoch, as a function of seed and epoch
-  std::uint64_t seed = 0;  ///< seed of the shuffle
-  bool drop_last = false;  ///< omit the last batch if it is not full
+  std::int64_t size = 0;   ///< Samples per batch; the last batch of an epoch may have fewer.
+  bool shuffle = false;    ///< Use a different order in each epoch. The order depends only on the seed and the epoch.
+  std::uint64_t seed = 0;  ///< Seed for shuffling.
+  bool drop_last = false;  ///< Skip the last batch of an epoch if it is not full.
 };
 
 namespace detail {
@@ -34,7 +34,8 @@ class BatchSource {
  public:
   BatchSource(std::vector<Array> arrays, const BatchesOptions& options);
   std::uint64_t count() const { return count_; }
-  /// The arrays of one batch, on their devices: views, or gathered copies if shuffled.
+  /// Returns the arrays of one batch, on the devices of the source arrays. They are views without shuffling, and
+  /// gathered copies with shuffling.
   std::vector<Array> at(DataPosition place);
 
   DataPosition position;
@@ -46,13 +47,14 @@ class BatchSource {
   BatchesOptions options_;
   std::int64_t samples_ = 0;
   std::uint64_t count_ = 0, epoch_ = 0;
-  std::map<Device, Array> order_;  ///< of epoch_, on each device that needed it
+  std::map<Device, Array> order_;  ///< order of epoch_, copied to each device that needed it
 };
 
 }  // namespace detail
 
-/// The range that `batches` returns: an input range of tuples of N arrays. A loop runs from the current position to the
-/// end of its epoch and leaves the position at the start of the next epoch. Copies share one position; not thread-safe.
+/// An input range of batches, returned by batches(). Each batch is a tuple of N arrays. A loop starts at the current
+/// position, stops at the end of the epoch, and sets the position to the start of the next epoch. Copies share one
+/// position. Not thread-safe.
 template <std::size_t N>
 class Batches : public std::ranges::view_base {
   template <std::size_t... I>
@@ -61,10 +63,10 @@ class Batches : public std::ranges::view_base {
   }
 
  public:
-  /// A tuple with one array for each argument of batches().
+  /// A tuple with one array for each array passed to batches().
   using Batch = decltype(as_tuple({}, std::make_index_sequence<N>()));
 
-  /// Made by batches().
+  /// Called by batches().
   explicit Batches(std::shared_ptr<detail::BatchSource> source) : source_(std::move(source)) {}
 
   /// An input iterator over the batches of one epoch.
@@ -73,7 +75,7 @@ class Batches : public std::ranges::view_base {
     using value_type = Batch;
     using difference_type = std::ptrdiff_t;
     using iterator_concept = std::input_iterator_tag;
-    /// Starts at the source's position.
+    /// Starts at the current position of the source.
     explicit Iterator(std::shared_ptr<detail::BatchSource> s) : source_(std::move(s)), at_(source_->position) {}
     /// Returns the current batch.
     Batch operator*() const { return as_tuple(source_->at(at_), std::make_index_sequence<N>()); }
@@ -98,9 +100,9 @@ class Batches : public std::ranges::view_base {
   std::default_sentinel_t end() const { return {}; }
 
   std::uint64_t size() const { return source_->count(); }  ///< batches per epoch
-  /// Position of the next batch. If batches are prefetched, this is ahead of the batch that the loop has received.
+  /// Position of the next batch. With prefetching, this is ahead of the batch that the loop is processing.
   DataPosition position() const { return source_->position; }
-  /// Moves to a position. Throws ArgumentError if an epoch has fewer batches.
+  /// Moves to a position. Throws ArgumentError if the epoch has too few batches.
   void set_position(DataPosition to) {
     check(to);
     source_->position = to;
@@ -117,22 +119,23 @@ class Batches : public std::ranges::view_base {
 };
 
 /// Splits arrays of samples along axis 0 into batches: `for (auto [x, y] : batches(images, labels, {.size = 128,
-/// .shuffle = true}))`. The order of an epoch is a Philox permutation (Fisher-Yates) of seed and epoch, computed on the
-/// host. Shuffled batches are gathered on the arrays' devices; others are views. Throws ShapeError if the arrays have
-/// different numbers of samples or none; ArgumentError if the size is below 1, or if drop_last leaves no batch.
+/// .shuffle = true}))`. Shuffling permutes the samples with Fisher-Yates and Philox random numbers on the host; the
+/// permutation depends only on the seed and the epoch. Shuffled batches are gathered on the arrays' devices. Batches
+/// without shuffling are views. Throws ShapeError if the arrays have no samples or different numbers of samples. Throws
+/// ArgumentError if the size is below 1, or if no batch is left because of drop_last.
 Batches<1> batches(const Array& a, const BatchesOptions& options);
 Batches<2> batches(const Array& a, const Array& b, const BatchesOptions& options);
 Batches<3> batches(const Array& a, const Array& b, const Array& c, const BatchesOptions& options);
 Batches<4> batches(const Array& a, const Array& b, const Array& c, const Array& d, const BatchesOptions& options);
 
-/// A range whose batches are f(batch, position) of another range's batches. Random numbers that f derives from the
-/// position are the same after a resume.
+/// A range that applies a function to each batch of another range: f(batch, position). If f derives random numbers from
+/// the position, a resumed run draws the same numbers.
 template <class Source, class F>
 class MappedBatches : public std::ranges::view_base {
  public:
-  /// What the function returns.
+  /// The return type of the function.
   using Batch = std::remove_cvref_t<std::invoke_result_t<const F&, typename Source::Batch, DataPosition>>;
-  /// Made by map_batches().
+  /// Called by map_batches().
   MappedBatches(Source source, F f) : source_(std::move(source)), f_(std::make_shared<const F>(std::move(f))) {}
 
   /// An input iterator that calls the function for each batch.
@@ -141,7 +144,7 @@ class MappedBatches : public std::ranges::view_base {
     using value_type = Batch;
     using difference_type = std::ptrdiff_t;
     using iterator_concept = std::input_iterator_tag;
-    /// Begins at the source's position.
+    /// Starts at the current position of the source.
     Iterator(const Source& source, std::shared_ptr<const F> f)
         : at_(source.begin()), position_(source.position()), f_(std::move(f)) {}
     /// Calls the function with the current batch.
@@ -165,9 +168,9 @@ class MappedBatches : public std::ranges::view_base {
   Iterator begin() const { return Iterator(source_, f_); }
   /// The end of the epoch.
   std::default_sentinel_t end() const { return {}; }
-  /// The number of batches in an epoch.
+  /// Number of batches per epoch.
   std::uint64_t size() const { return source_.size(); }
-  /// The source's position.
+  /// Position of the source.
   DataPosition position() const { return source_.position(); }
   /// Moves the source to a position.
   void set_position(DataPosition to) { source_.set_position(to); }
@@ -176,7 +179,7 @@ class MappedBatches : public std::ranges::view_base {
   Source source_;
   std::shared_ptr<const F> f_;
 };
-/// Applies `f(batch)` or `f(batch, position)` to each batch as it is read.
+/// Returns a range that applies `f(batch)` or `f(batch, position)` to each batch when it is read.
 template <class Source, class F>
 MappedBatches<Source, F> map_batches(Source source, F f) {
   return {std::move(source), std::move(f)};

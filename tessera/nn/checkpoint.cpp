@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saves and loads trainers.
+// Saving and loading of trainers.
 #include <charconv>
 
 #include "tessera/array/saved_arrays.h"
@@ -21,7 +21,7 @@ std::uint64_t number_in(const SafetensorsFile& file, const std::string& name) {
   if (text.empty() || wrong != std::errc() || end != text.data() + text.size())
     fail<FormatError>({.operation = "Trainer.load",
                        .with = {{"file", file.name()}, {"text", name}, {"is", text}},
-                       .wrong = "the file's metadata contains a text where a number is expected"});
+                       .wrong = "the file's metadata contains text where a number is expected"});
   return n;
 }
 
@@ -89,7 +89,7 @@ std::map<std::string, std::string> TrainerBase::load(const std::string& path) {
   if (precision_.scales()) left_out_.fill(0);
   precision_.refresh();
   summed_from_ = steps_;
-  drop_recordings();  // the optimiser may be configured differently
+  drop_recordings();  // the loaded step may differ from the recorded one
   return file.metadata();
 }
 

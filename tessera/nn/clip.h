@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient clipping, between computing gradients and the optimiser's step.
+// Gradient clipping. Call it after computing gradients and before the optimiser's step.
 #pragma once
 
 #include "tessera/nn/parameter.h"
@@ -8,7 +8,7 @@ namespace tessera {
 
 namespace detail {
 Array clip_norm(const Parts& gradient, double max_norm, double norm_type);
-/// The norm of all arrays together, and the factor that clipping multiplies them by.
+/// The norm over all arrays, and the factor by which clipping multiplies them.
 struct ClipFactor {
   Array norm, factor;
 };
@@ -18,11 +18,11 @@ void clip_value(const Parts& gradient, double value);
 
 /// Options of clip_gradient_norm.
 struct ClipOptions {
-  double norm_type = 2;  ///< p of the p-norm; infinity: the largest absolute value
+  double norm_type = 2;  ///< p of the p-norm; infinity selects the largest absolute value
 };
-/// Multiplies all arrays of a gradient by max_norm / (norm + 1e-6) if that is below 1 (Pascanu, Mikolov, Bengio 2013).
-/// Returns the norm of all arrays before clipping: an f32 or f64 scalar array on the gradient's device. Deferred: the
-/// optimiser's kernels do the multiplication.
+/// Clips a gradient by its norm: multiplies all arrays by max_norm / (norm + 1e-6) if that factor is below 1 (Pascanu,
+/// Mikolov, Bengio 2013). Returns the norm over all arrays before clipping, as an f32 or f64 scalar array on the
+/// gradient's device. The multiplication is deferred and fused into the optimiser's kernels.
 template <class Model>
 Array clip_gradient_norm(Model& gradient, double max_norm, const ClipOptions& options = {}) {
   return detail::clip_norm(detail::parts_of(gradient), max_norm, options.norm_type);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running compiled models: recording, replay and verification of replays.
+// Calls of compiled models: recording, replay, and detection of changed passes.
 #include "tessera/nn/compile.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ namespace detail {
 
 namespace {
 
-/// Counts kernel launches during its lifetime.
+/// Counts kernel launches while it exists.
 class Launches {
  public:
   std::uint64_t count() const {
@@ -35,9 +35,9 @@ class Launches {
   Placement placement_;
 };
 
-/// Attributes kernel launches to layers. Deferred expressions are computed when something needs them, so two passes are
-/// made: the first finds the layers that launch kernels; the second evaluates their inputs before they run, so that
-/// those launches are attributed to the layers that created the expressions.
+/// Attributes kernel launches to layers. An expression is computed when a later layer needs it, so its launches would
+/// be attributed to the wrong layer. The pass therefore runs twice. The first run finds the layers that launch kernels,
+/// and the second one evaluates the inputs of these layers before they run.
 class LaunchesByLayer : public LayerObserver {
  public:
   explicit LaunchesByLayer(std::vector<bool> computes = {}) : computes_(std::move(computes)) {}
@@ -57,7 +57,7 @@ class LaunchesByLayer : public LayerObserver {
     open_.pop_back();
     if (launches_.count() != begun) launched.resize(std::max(launched.size(), row + 1)), launched[row] = true;
   }
-  /// Attributes the launches since the last call to the layers since then.
+  /// Attributes the launches since the last call to the layer that computes them.
   void settle() {
     const std::uint64_t now = launches_.count();
     if (!rows.empty()) rows[head_].launches += now - counted_;
@@ -66,7 +66,7 @@ class LaunchesByLayer : public LayerObserver {
   struct Row {
     ObservedLayer layer;
     std::uint64_t launches;
-    std::size_t head;  ///< the row whose kernels compute this layer
+    std::size_t head;  ///< the row with the kernels that compute this layer
   };
   std::vector<Row> rows;
   std::vector<bool> launched;
@@ -79,7 +79,7 @@ class LaunchesByLayer : public LayerObserver {
   std::vector<std::pair<std::size_t, std::uint64_t>> open_;
 };
 
-/// A contiguous copy in its own memory.
+/// Returns a contiguous copy in newly allocated memory.
 Array copied(const Array& a, Device device) {
   Array out = Array::empty(a.shape(), a.dtype(), device);
   if (a.size() != 0) current_queue(device).copy(out.view_for_writing(), a.as_contiguous().view());
@@ -136,7 +136,7 @@ CompiledState::Slot& CompiledState::slot_for(const Array& x) {
   return **at;
 }
 
-/// Runs the slot's input: by replay, with recording, or directly.
+/// Replays or records the pass for the slot's input. Runs the pass directly if neither is possible.
 void CompiledState::run_recorded(Slot& slot) {
   const bool known = slot.sequence.valid();
   const std::uint64_t unchecked = slot.sequence.unchecked();
@@ -159,16 +159,16 @@ void CompiledState::run_recorded(Slot& slot) {
         why = "a pass differs from the recorded one: " + why +
               ". The model uses a host value that changes; a replay does not see the change";
       if (unchecked != 0)
-        logging::warn(
-            fmt::format("compiled model: {}. Up to {} before it may have used the old value (or, if the model changes "
-                        "it, all {} replayed passes); passes are no longer recorded",
-                        why, count_noun(unchecked, "call"), replays));
+        logging::warn(fmt::format(
+            "compiled model: {}. Up to {} before it may have used the old value (or all {} replayed passes, "
+            "if the model itself changes the value). Passes are no longer recorded",
+            why, count_noun(unchecked, "call"), replays));
       without(std::move(why));
     }
   } catch (const KernelError& e) {
     without(e.what());
   } catch (const OutOfMemory& e) {
-    if (known && !done && slot.sequence.valid()) {  // a comparison uses more memory than a replay
+    if (known && !done && slot.sequence.valid()) {  // a comparison needs more memory than a replay
       slot.sequence.replay();
       ++replays;
       return;
@@ -185,13 +185,13 @@ Array CompiledState::call(const Array& x) {
     fail<DeviceError>({.operation = "call of a compiled model",
                        .with = {{"x on", to_string(x.device())}, {"compiled for", to_string(device)}},
                        .wrong = "the input is on another device",
-                       .remedy = "Give x.to(" + to_string(device) +
+                       .remedy = "Pass x.to(" + to_string(device) +
                                  "), or compile(model, {.device = " + to_string(x.device()) + "})"});
   const Inference mode;
   const DeviceScope scope(device);
   if (thread_context.recorder != nullptr) return copied(pass(x).eval(), device);  // part of an enclosing recording
   const std::lock_guard turn(lock);
-  const UntrackedWritesAllowed own_memory;  // for models that several tasks call
+  const UntrackedWritesAllowed own_memory;  // the model may be called by several tasks
   Queue& queue = Queue::of(device);
   const QueueScope in(queue);
   if (level == CompileLevel::none || !config::flag("TESSERA_SEQUENCES", true)) {
@@ -201,7 +201,7 @@ Array CompiledState::call(const Array& x) {
   Slot& slot = slot_for(x);
   if (x.size() != 0) queue.copy(slot.input.view_for_writing(), x.as_contiguous().view());
   if (!slot.not_recorded_reason.empty()) return copied(run(slot.input), device);
-  if (!slot.sequence.valid()) {  // the first pass creates lazily made objects; then both recordings are made
+  if (!slot.sequence.valid()) {  // the first run creates lazily initialised objects; the second and third are recorded
     Array y = copied(run(slot.input), device);
     run_recorded(slot);
     if (slot.not_recorded_reason.empty()) run_recorded(slot);

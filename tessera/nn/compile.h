@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiles models for inference: on one device, with layers fused, in another precision, and recorded, so that a call
-// is one replay.
+// Compiles models for inference on one device: fuses layers, converts to another precision, and records the pass so
+// that later calls replay it.
 #pragma once
 
 #include <functional>
@@ -12,20 +12,23 @@
 
 namespace tessera {
 
-/// A compiled model. Copies share one model. Concurrent calls are serialised.
+/// A compiled model. Copies share the compiled state. Concurrent calls run one after another.
 class Compiled {
  public:
-  /// Runs the model on x in inference mode. Returns the result in its own memory, on the model's device. The first call
-  /// with arrays of a shape and dtype records the pass twice; if both recordings are equal, later calls replay it.
-  /// Recordings of the last four shapes are cached. At the latest every 64 calls, a pass is recorded again instead of
-  /// replayed; if it differs, recording stops and report().not_recorded says why. Within another recording, the model
-  /// runs directly. Throws DeviceError if x is on another device, ArgumentError if a gradient is taken through x, and
-  /// the model's own errors.
+  /// Runs the model on x in inference mode. Returns the result in newly allocated memory on the model's device.
+  ///
+  /// The first call with a shape and dtype records the pass twice. If both recordings are equal, later calls replay it.
+  /// Recordings are cached for the four most recently used shapes. At least every 64 calls, the pass is recorded again
+  /// instead of replayed. If the new recording differs, the model is no longer recorded, and report().not_recorded
+  /// gives the reason. While another recording is active on this thread, the model runs directly.
+  ///
+  /// Throws DeviceError if x is on another device, ArgumentError if a gradient with respect to x is computed, and any
+  /// error that the model throws.
   Array operator()(const Array& x) const;
-  Device device() const;  ///< The device it computes on.
-  /// Per layer, as of the first pass.
+  Device device() const;  ///< The device on which the model runs.
+  /// Returns a report on each layer, as of the first pass.
   CompileReport report() const;
-  std::uint64_t replays() const;  ///< calls that were replayed
+  std::uint64_t replays() const;  ///< number of calls that were replayed
 
  private:
   friend class detail::ModelCompiler;
@@ -39,9 +42,10 @@ class Compiled {
 ///   Array y = fast(x.to(gpu));
 ///   std::puts(to_string(fast.report()).c_str());
 ///
-/// Only the layers of a Sequential are folded, because only its order of calls is known. Throws ArgumentError if the
-/// model is on several devices and none is named, if it was not set up, or if `verify` or `input` cannot be satisfied;
-/// DtypeError for a precision other than f32 if parameters are not f32; LayerFault if `verify` finds a wrong result.
+/// Only layers of a Sequential are fused, because only a Sequential defines the order of its layers. Throws
+/// ArgumentError if the model is on several devices and `device` is not set, if the model was not set up, or if
+/// `verify` or `input` cannot be applied to it. Throws DtypeError for a precision other than f32 if the parameters are
+/// not f32. Throws LayerFault if `verify` finds a wrong result.
 template <class Model>
 Compiled compile(const Model& model, const CompileOptions& options = {}) {
   detail::ModelCompiler c(options, detail::parts_of(model));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// State of a compiled model: its pass and the recordings of it. Internal.
+// State of a compiled model: its pass and the recordings of that pass. Internal.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ struct CompiledState {
   struct Slot {
     Array input, output;
     CheckedSequence sequence{16};
-    std::string not_recorded_reason;  ///< why the pass is not recorded
+    std::string not_recorded_reason;  ///< why calls with this shape are not recorded
     std::uint64_t last_use = 0;
   };
 
@@ -32,13 +32,13 @@ struct CompiledState {
 
   Array call(const Array& x);
   Slot& slot_for(const Array& x);
-  /// Runs the pass directly; profiles its layers if that was not done before.
+  /// Runs the pass without a recording. The first call also profiles the layers.
   Array run(const Array& x);
   void look_at(const Array& x);
   void run_recorded(Slot& slot);
 };
 
-/// Input and output of each layer, in call order.
+/// Input and output of one layer.
 struct LayerTrace {
   ObservedLayer layer;
   Array layer_input, layer_output;

@@ -13,8 +13,8 @@ void check_devices(const std::vector<Device>& devices) {
     if (std::ranges::count(devices, devices[i]) != 1)
       fail<ArgumentError>({.operation = "Trainer",
                            .with = {{"devices", to_string(devices[i])}},
-                           .wrong = "a device is named twice, and would have two replicas",
-                           .remedy = "Name each once"});
+                           .wrong = "a device is named twice and would get two replicas",
+                           .remedy = "List each device once"});
   }
 }
 
@@ -27,7 +27,7 @@ std::vector<BatchPart> split_batch(std::span<const Array> batch, const std::vect
           {.operation = "split a batch over devices",
            .with = {{"arrays", to_string(batch[0].shape()) + ", " + to_string(a.shape())}},
            .wrong = "the arrays of the batch have different numbers of samples",
-           .remedy = "Axis 0 of each array is the samples; arrays without dimensions are given to all devices"});
+           .remedy = "Axis 0 of each array must be the samples. Arrays without dimensions are copied to all devices"});
     samples = a.shape(0);
   }
   if (samples < 1)
@@ -64,7 +64,7 @@ void ReplicaCopies::copy(const ConstParts& from, const Parts& to) {
     else
       Array(target).assign(source.to(target.device()));
   };
-  // Ranges that are adjacent in both are copied at once.
+  // Copies ranges that are contiguous in both models with one copy.
   for (std::size_t i = 0, end = 0; i < here.size(); i = end) {
     end = i + 1;
     const auto run = [&](const std::vector<const Array*>& all, std::size_t until) {

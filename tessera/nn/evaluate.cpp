@@ -26,7 +26,7 @@ void FigureSums::add(std::vector<Array> values, std::int64_t samples) {
   }
   eval(values);
   waiting_.emplace_back(std::move(values), samples);
-  if (waiting_.size() >= 64) collect();  // meanwhile the device keeps computing
+  if (waiting_.size() >= 64) collect();  // waits only for old values, so that the device always has work
 }
 
 void FigureSums::collect() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Evaluates metrics of a model on data, and computes predictions.
+// Evaluates metrics of a model on a data set, and computes predictions.
 #pragma once
 
 #include <functional>
@@ -13,21 +13,23 @@
 
 namespace tessera {
 
-/// Named numbers, in order.
+/// A list of named numbers, such as validation results.
 using Figures = std::vector<std::pair<std::string, double>>;
-/// Returns the figure with this name. Throws ArgumentError if there is none.
+/// Returns the value of the figure `name`. Throws ArgumentError if there is no such figure.
 double figure(const Figures& figures, const std::string& name);
 
-/// A named function of a batch that returns one number. Over several batches, the mean weighted by samples is reported.
+/// A named function that computes one number from a batch. For several batches, the report contains the mean, weighted
+/// by the number of samples.
 template <class Model, class Batch>
 struct Metric {
-  std::string name;  ///< The name in reports.
-  /// Computes the metric of a batch, as a mean over its samples.
+  std::string name;  ///< Name in reports.
+  /// Computes the mean over the samples of a batch.
   std::function<Array(const Model& model, const Batch& batch)> value;
 };
 
 namespace detail {
-/// Sums of metrics; some terms may still be pending on the device.
+/// Adds up metrics over batches. Values that the device has not computed yet are collected later, so that add() does
+/// not wait.
 class FigureSums {
  public:
   explicit FigureSums(std::size_t count) : sums_(count, 0.0) {}
@@ -43,9 +45,9 @@ class FigureSums {
 Array predict_in_batches(const Array& x, std::int64_t size, const std::function<Array(const Array&)>& model);
 }  // namespace detail
 
-/// Means of metrics over a range of batches, in inference mode. The number of samples of a batch is extent 0 of its
-/// first array. `evaluate(model, batches(x, y, {.size = 500}), {{"loss", loss}, {"accuracy", right}})`. Throws
-/// ShapeError if a metric is not one number.
+/// Computes the mean of each metric over a range of batches, in inference mode: `evaluate(model, batches(x, y, {.size =
+/// 500}), {{"loss", loss}, {"accuracy", right}})`. The number of samples of a batch is extent 0 of its first array.
+/// Throws ShapeError if a metric returns more than one number.
 template <class Model, std::ranges::input_range Data>
 Figures evaluate(const Model& model, Data&& data,
                  const std::vector<Metric<Model, std::remove_cvref_t<std::ranges::range_reference_t<Data>>>>& metrics) {
@@ -70,7 +72,7 @@ Figures evaluate(const Model& model, Data&& data,
 struct PredictOptions {
   std::int64_t size = 256;  ///< samples per call of the model
 };
-/// Computes model(x) in inference mode in chunks along axis 0, and concatenates the results.
+/// Computes model(x) in inference mode. Splits x along axis 0 into chunks, and concatenates the results.
 template <class Model>
 Array predict(const Model& model, const Array& x, const PredictOptions& options = {}) {
   return detail::predict_in_batches(x, options.size, [&](const Array& part) { return model(part); });

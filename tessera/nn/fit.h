@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fit: trains a model on data with one call, with validation, early stopping and checkpoints.
+// fit() trains a model on a data set, with validation, early stopping and checkpoints.
 #pragma once
 
 #include "tessera/array/prefetch.h"
@@ -20,43 +20,44 @@ concept Positioned = requires(Data& data, DataPosition to) {
 };
 }  // namespace detail
 
-/// Options of fit(). `loss` is required, and `epochs` or `steps`.
+/// Options of fit(). `loss` is required. Either `epochs` or `steps` must be set.
 template <class Model, class Batch>
 struct FitOptions {
-  /// Returns the loss of a batch, a single number.
+  /// Returns the loss of a batch as a single number.
   std::function<Array(const Model& model, const Batch& batch)> loss = {};
   std::optional<AnyOptimiser> optimiser = {};  ///< Adam(model) if empty
-  std::uint64_t epochs = 0;                    ///< passes over the data; 0: as many as `steps` need
-  std::uint64_t steps = 0;  ///< last step, counted from the trainer's first; 0: as many as `epochs` need
-  /// Called in inference mode after each epoch, and every `validate_every` steps if that is not 0; for example,
-  /// `evaluate` on held-out data. The figures are written to the CSV file.
+  std::uint64_t epochs = 0;                    ///< passes over the data; 0: limited only by `steps`
+  std::uint64_t steps = 0;  ///< last step, counted from the trainer's first step; 0: limited only by `epochs`
+  /// Called in inference mode after each epoch, and also every `validate_every` steps if that is not 0. A typical
+  /// function calls `evaluate` on held-out data. The figures are written to the CSV file.
   std::function<Figures(const Model& model)> validation = {};
   std::uint64_t validate_every = 0;                  ///< Steps between validations; 0: only after each epoch.
-  std::optional<EarlyStopping> early_stopping = {};  ///< based on a figure of the validation
-  FitCallbacks callbacks = {};                       ///< Callbacks of the training loop.
-  /// a file that gets a row after each epoch, and every `csv_every` steps
+  std::optional<EarlyStopping> early_stopping = {};  ///< stops when a figure of the validation no longer improves
+  FitCallbacks callbacks = {};                       ///< Functions called during training.
+  /// CSV file to write. A row is added after each epoch, and every `csv_every` steps.
   std::string csv = {};
   std::uint64_t csv_every = 0;  ///< Steps between rows of the CSV file; 0: only after each epoch.
-  std::string checkpoint = {};  ///< a file, written after each epoch, every `checkpoint_every` steps, and at the end
+  std::string checkpoint =
+      {};  ///< checkpoint file, written after each epoch, every `checkpoint_every` steps, and at the end
   std::uint64_t checkpoint_every = 0;  ///< Steps between checkpoints; 0: only after each epoch.
-  bool resume = false;                 ///< continue from the checkpoint, if it exists
+  bool resume = false;                 ///< resume from the checkpoint if the file exists
   TrainerOptions trainer = {};         ///< Options of the trainer.
-  /// with several devices each batch is split over them; see TrainerOptions::devices
+  /// If several devices are given, each batch is split over them; see TrainerOptions::devices.
   std::vector<Device> devices = {};
 };
 
-/// The result of fit() with a model.
+/// The result of fit() when it is called with a model.
 template <class Model>
 struct TrainedModel {
   Model model;       ///< The trained model.
-  FitResult result;  ///< How the training went.
+  FitResult result;  ///< Statistics of the training.
 };
 
-/// Trains with an existing trainer. Its options and optimiser are used; those in `options` are ignored. `data` is a
-/// range of batches, which are prefetched to the trainer's device. Data sets with positions (batches, map_batches)
-/// resume at the trainer's position; others restart in each epoch, and a resumed trainer skips the batches that it saw
-/// before. Throws the errors of a step and of TrainerBase::check, and ArgumentError for options that exclude each
-/// other.
+/// Trains with an existing trainer. Uses the trainer's own options and optimiser, and ignores those in `options`.
+/// `data` is a range of batches, which are prefetched to the trainer's device. Data sets with positions (batches,
+/// map_batches) continue at the trainer's position. Other ranges start from the beginning in each epoch; after a
+/// resume, the batches that were already used are skipped. Throws the errors of Trainer::step and TrainerBase::check,
+/// and ArgumentError if options contradict each other.
 template <class Model, class Batch, std::ranges::viewable_range Data>
 FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<FitOptions<Model, Batch>> options) {
   const auto validate = [&, f = options.validation]() -> Figures {
@@ -79,7 +80,7 @@ FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<
     std::uint64_t seen = trainer.position().batch;  // batches to skip
     bool any = seen > 0, on = true;
     if constexpr (detail::Positioned<decltype(source)>) {
-      if (seen >= source.size()) {  // saved after an epoch's last step
+      if (seen >= source.size()) {  // the checkpoint was written after the last step of an epoch
         if (!loop.end_epoch()) break;
         continue;
       }
@@ -98,7 +99,7 @@ FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<
   return loop.finish();
 }
 
-/// Trains a clone of the model and returns it. The given model, and its copies, keep their values.
+/// Trains a clone of the model and returns it. The given model and its copies are not changed.
 ///
 ///   const auto loss = [](const Net& m, const auto& batch) {
 ///     const auto& [x, y] = batch;

@@ -141,7 +141,7 @@ bool FitLoop::validate() {
   return false;
 }
 
-/// One line per figure.
+/// Formats one figure per line.
 std::string text_of(const Figures& figures) {
   std::string out;
   for (const auto& [name, value] : figures) out += fmt::format("{} {}\n", value, name);
@@ -157,11 +157,11 @@ Figures figures_of(const std::string& text) {
 
 bool FitLoop::waited_long_enough() const { return waited_ > 0 && waited_ >= settings_.early_stopping->patience; }
 
-// The last validation is not repeated. Early stopping continues with the best figures, the number of validations since,
-// and the best model.
+// Saves the results of the last validation, so that a resumed run does not repeat it. For early stopping, also saves
+// the best figures, the number of validations since then, and the best model.
 
 void FitLoop::save() {
-  progress();  // adds the losses so far to the row
+  progress();  // adds the losses so far to the current row
   std::map<std::string, std::string> texts = {{"row_loss", fmt::format("{}", row_sum_)},
                                               {"row_steps", fmt::format("{}", row_steps_)}};
   std::vector<std::pair<std::string, Array>> best;
@@ -209,7 +209,7 @@ FitResult FitLoop::finish() {
   if (!settings_.checkpoint.empty() &&
       (saved_at_ != trainer_.steps() || !std::filesystem::exists(settings_.checkpoint)))
     save();
-  if (!best_model_.empty()) {  // after the checkpoint, which stores the model that training continues with
+  if (!best_model_.empty()) {  // after saving the checkpoint, because a resumed run continues with the last model
     trainer_.restore(best_model_);
     figures_ = best_figures_;
   }
@@ -227,7 +227,8 @@ FitResult FitLoop::finish() {
           .seconds = seconds()};
 }
 
-// The header contains the names of the figures, so a row before the first validation is delayed until then.
+// The header contains the names of the figures. They are only known after the first validation, so earlier rows are
+// written together with that row.
 
 void FitLoop::add_row() {
   if (settings_.csv.empty()) return;
@@ -259,12 +260,12 @@ void FitLoop::write_rows(bool names_known) {
 }
 
 void FitLoop::open_csv() {
-  // Rows of steps after the checkpoint are removed; they are written again.
+  // Removes rows of steps after the checkpoint, because these steps run again.
   std::string kept, line;
   if (trainer_.steps() > 0)
     for (std::ifstream before(settings_.csv); std::getline(before, line);)
       if (!before.eof() && (kept.empty() || std::strtoull(line.c_str(), nullptr, 10) <= trainer_.steps()))
-        kept += line + "\n";  // (a line without newline was cut off when the program was killed)
+        kept += line + "\n";  // a line without newline was cut off when the program was killed
   csv_ = std::make_shared<os::AppendFile>(settings_.csv, kept);
   has_header_ = !kept.empty();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Progress, callbacks and results of fit, and the part of its loop that does not depend on the model's type.
+// Progress, callbacks and results of fit(), and the part of its loop that does not depend on the model's type.
 #pragma once
 
 #include <chrono>
@@ -18,52 +18,54 @@ class AppendFile;
 
 /// Progress of a training run.
 struct FitProgress {
-  std::uint64_t step = 0, last_step = 0;    ///< steps done; steps in total, or 0 if unknown
+  std::uint64_t step = 0, last_step = 0;    ///< steps completed; total steps, or 0 if unknown
   std::uint64_t epoch = 0, last_epoch = 0;  ///< The current epoch, and the last one.
   double loss = 0;                          ///< mean over the steps since the last report
   double rate = 0;                          ///< the learning rate
-  std::uint64_t skipped = 0;                ///< updates skipped because of the loss scale (TrainerOptions::precision)
-  Figures figures = {};                     ///< of the last validation; empty before the first
-  double seconds = 0;                       ///< since fit started
-  bool over = false;                        ///< this is the last report
+  std::uint64_t skipped = 0;                ///< updates skipped because of loss scaling (TrainerOptions::precision)
+  Figures figures = {};                     ///< results of the last validation; empty before the first validation
+  double seconds = 0;                       ///< seconds since fit() was called
+  bool over = false;                        ///< true in the last report
 };
-std::string to_string(const FitProgress& progress);  ///< one line: "epoch 1/5  step 120/600  loss 0.31  2 s"
+std::string to_string(
+    const FitProgress& progress);  ///< Formats as one line: "epoch 1/5  step 120/600  loss 0.31  2 s".
 
 /// Functions that fit() calls while it trains.
 struct FitCallbacks {
-  /// Called twice a second, and at the end.
+  /// Called about twice a second, and at the end.
   std::function<void(const FitProgress&)> progress = {};
-  /// Called after each step (without loss and figures) and each epoch. Returning false ends the training.
+  /// Called after each step. Return false to stop training.
   std::function<bool(std::uint64_t step)> step = {};
-  /// Called after each epoch. Returning false ends the training.
+  /// Called after each epoch. Return false to stop training.
   std::function<bool(const FitProgress&)> epoch = {};
 };
 
-/// For FitCallbacks::progress: returns a function that rewrites one line on standard error if that is a terminal, and
-/// otherwise prints nothing.
+/// Returns a function for FitCallbacks::progress. It updates one line on standard error if standard error is a
+/// terminal, and prints nothing otherwise.
 std::function<void(const FitProgress&)> progress_on_terminal();
 
-/// Ends training when a figure stops improving, and returns the best model. Checkpoints store the best model so far,
-/// too.
+/// Stops training when a figure no longer improves, and returns the best model. Checkpoints also store the best model
+/// so far.
 struct EarlyStopping {
-  std::string figure = "loss";  ///< a figure of the validation
-  std::uint64_t patience = 5;   ///< validations without improvement before training ends
-  double min_delta = 0;         ///< least change that counts as an improvement
-  bool greatest = false;        ///< larger is better, as for an accuracy
+  std::string figure = "loss";  ///< name of the validation figure
+  std::uint64_t patience = 5;   ///< number of validations without improvement before training stops
+  double min_delta = 0;         ///< smallest change that is an improvement
+  bool greatest = false;        ///< larger values are better, for example for an accuracy
 };
 
-/// How a training ended.
+/// The result of a training run.
 struct FitResult {
-  /// Why a training ended.
+  /// Reason why training ended.
   enum class End { done, stopped, early };
-  End end = End::done;                  ///< all epochs or steps done; stopped by a callback; early stopping
-  std::uint64_t steps = 0, epochs = 0;  ///< in total, including those before a resume
-  std::uint64_t skipped = 0;            ///< updates skipped because of the loss scale
-  double loss = 0;                      ///< the last reported mean
-  Figures figures = {};                 ///< of the last validation; with early stopping, of the best
-  double seconds = 0;                   ///< How long it took.
+  End end = End::done;                  ///< All epochs or steps completed, stopped by a callback, or stopped early.
+  std::uint64_t steps = 0, epochs = 0;  ///< totals, including steps and epochs before a resume
+  std::uint64_t skipped = 0;            ///< updates skipped because of loss scaling
+  double loss = 0;                      ///< mean loss in the last report
+  Figures figures = {};                 ///< figures of the last validation; with early stopping, of the best one
+  double seconds = 0;                   ///< Duration in seconds.
 };
-std::string to_string(const FitResult& result);  ///< one line: "done after 5 epochs, 600 steps, 12 s; loss 0.31"
+std::string to_string(
+    const FitResult& result);  ///< Formats as one line: "done after 5 epochs, 600 steps, 12 s; loss 0.31".
 
 namespace detail {
 
@@ -81,13 +83,13 @@ struct FitSettings {
   bool resume = false;
 };
 
-/// Work between steps and epochs.
+/// The part of fit() that runs between steps and between epochs.
 class FitLoop {
  public:
-  FitLoop(TrainerBase& trainer, FitSettings settings);  ///< resumes from the checkpoint, if requested
+  FitLoop(TrainerBase& trainer, FitSettings settings);  ///< resumes from the checkpoint if that is enabled
   bool more() const;
-  bool after_step();  ///< false: that was the last step
-  bool end_epoch();   ///< false: that was the last epoch
+  bool after_step();  ///< returns false after the last step
+  bool end_epoch();   ///< returns false after the last epoch
   FitResult finish();
 
  private:
@@ -122,8 +124,8 @@ class FitLoop {
   std::uint64_t waited_ = 0;
   std::shared_ptr<os::AppendFile> csv_;
   bool has_header_ = false, fresh_figures_ = false;
-  double row_sum_ = 0, row_steps_ = 0;  ///< losses since the last row
-  /// the last row's loss, repeated in a row without steps
+  double row_sum_ = 0, row_steps_ = 0;  ///< sum and number of losses since the last row
+  /// loss of the last row; used again for a row without new steps
   double row_loss_ = std::numeric_limits<double>::quiet_NaN();
   std::vector<Row> rows_;
 };

@@ -15,7 +15,7 @@ void check_image(const char* layer, const Shape& input) {
                       .with = {{"layer", layer}, {"input of one sample", to_string(input)}},
                       .wrong = "images must be (channels, rows, columns)"});
 }
-/// Shape of one sample's result, with `channels` channels.
+/// Computes the shape of one sample's result for a layer with sliding windows.
 Shape windows(const char* layer, const Shape& input, std::int64_t channels, Extents2d kernel, Extents2d stride,
               Extents2d padding, Extents2d dilation = 1) {
   check_image(layer, input);

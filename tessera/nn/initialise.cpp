@@ -10,7 +10,7 @@ namespace {
 Array draw_uniform(const Shape& shape, std::uint64_t seed, double bound) {
   return random_uniform(shape, seed, -bound, bound);
 }
-// Drawn on the CPU: logarithms, sines and cosines of devices differ in the last bits.
+// Normal values are always drawn on the CPU, because log, sin and cos round differently on different devices.
 Array draw_normal(const Shape& shape, std::uint64_t seed, double mean, double deviation) {
   return random_normal(shape, seed, mean, deviation, Device{}).to(current_device());
 }

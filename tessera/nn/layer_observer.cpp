@@ -11,8 +11,8 @@ void place_layers(const std::vector<Device>& devices, std::size_t layers,
     fail<ArgumentError>({.operation = "place",
                          .with = {{"layers", std::to_string(layers)}, {"devices", std::to_string(devices.size())}},
                          .wrong = "the number of devices differs from the number of layers",
-                         .remedy = "Name one device for each layer, including layers without arrays"});
-  for (const Device d : devices) static_cast<void>(device_info(d));  // throws DeviceError before anything is moved
+                         .remedy = "List one device for each layer, including layers without arrays"});
+  for (const Device d : devices) static_cast<void>(device_info(d));  // throws DeviceError before any array is moved
   struct Place {
     Device device;
     std::string path;

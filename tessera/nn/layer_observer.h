@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Observes a model layer by layer while it runs (nn/compile.h), and places layers on devices. Internal.
+// Observes the layers of a model while it runs (nn/compile.h), and places layers on devices. Internal.
 #pragma once
 
 #include <functional>
@@ -9,21 +9,22 @@
 
 namespace tessera::detail {
 
-/// A layer as a Sequential calls it.
+/// Describes a layer that a Sequential calls.
 struct ObservedLayer {
-  std::string path;          ///< "0", or prefixed with the path of its Sequential: "layers.0"
-  std::string_view kind;     ///< name of its type
-  std::uint64_t bytes = 0;   ///< bytes of its parameters and state
-  DType dtype = DType::f32;  ///< dtype of the largest of them
+  std::string
+      path;  ///< index in the Sequential, "0", prefixed with the path of the Sequential if that is known: "layers.0"
+  std::string_view kind;     ///< name of the layer's type
+  std::uint64_t bytes = 0;   ///< size of its parameters and state
+  DType dtype = DType::f32;  ///< dtype of its largest array
   bool packed = false;
-  bool is_sequential = false;  ///< a Sequential, whose layers are reported, too
+  bool is_sequential = false;  ///< the layer is a Sequential; its own layers are reported as well
 };
 
-/// Callbacks for the layers that Sequentials call on this thread.
+/// Callbacks for layers that a Sequential calls on this thread.
 class LayerObserver {
  public:
   virtual ~LayerObserver() = default;
-  /// Returns the input to use instead of x.
+  /// Returns the input that the layer is called with instead of x.
   virtual Array before(const ObservedLayer& layer, const Array& x) = 0;
   virtual void after(const ObservedLayer& layer, const Array& y) = 0;
 };
@@ -41,13 +42,13 @@ class LayerObserverScope {
 };
 
 using PartFunction = std::function<void(ModelArray&, const Path&)>;
-/// Moves the arrays of each layer to its device; shared arrays stay shared. Throws ArgumentError, without moving
-/// anything, if the number of devices differs from the number of layers or if layers on different devices share an
-/// array. `parts(layer, use)` visits the arrays of a layer.
+/// Moves the arrays of each layer to the layer's device. Shared arrays remain shared. `parts(layer, use)` visits the
+/// arrays of a layer. Throws ArgumentError if the number of devices differs from the number of layers, or if layers on
+/// different devices share an array. In that case no array is moved.
 void place_layers(const std::vector<Device>& devices, std::size_t layers,
                   const std::function<void(std::size_t layer, const PartFunction& use)>& parts);
 
-/// Device of the layer's first array; empty if it has no arrays.
+/// Returns the device of the layer's first array, or std::nullopt if the layer has no arrays.
 template <class Layer>
 std::optional<Device> device_of_layer(const Layer& layer) {
   std::optional<Device> found;
@@ -59,7 +60,7 @@ std::optional<Device> device_of_layer(const Layer& layer) {
   return found;
 }
 
-/// Name of a layer's type: "Dense".
+/// Returns the type name of a layer without the namespace: "Dense".
 template <class Layer>
 constexpr std::string_view kind_of_layer(const Layer&) {
   std::string_view name = type_name<Layer>();

@@ -94,10 +94,10 @@ Array Dropout::operator()(const Array& x) const {
   if (mode == nullptr || p == 0) return x;
   if (!path.known())
     fail<ArgumentError>({.operation = "Dropout",
-                         .wrong = "the layer draws random numbers by its path, and has none",
+                         .wrong = "the layer derives random numbers from its path, but its path is not set",
                          .remedy = "Call setup(model, ...) on the model that contains it"});
   if (p == 1) return x * 0.0;
-  // Kept where the number is at least p: multiples of 2^-24 in [0, 1).
+  // The random numbers are multiples of 2^-24 in [0, 1). An element is kept if its number is at least p.
   const Array drawn =
       random_uniform(x.shape(), detail::seed_of(mode->seed, path.text()), mode->counter, 0, 1, x.device());
   return where(drawn >= p, x * (1 / (1 - p)), 0.0);

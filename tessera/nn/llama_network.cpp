@@ -22,7 +22,7 @@ void LlamaShape::check() const {
                       .wrong = std::move(wrong)});
   };
   if (vocabulary < 1 || layers < 1 || width < 1 || heads < 1 || key_heads < 1 || hidden < 1)
-    refuse("each of these must be at least 1");
+    refuse("each of these sizes must be at least 1");
   if (width % heads != 0) refuse("heads must divide the width");
   if (head_size() % 2 != 0) refuse("the head size must be even, since rotary positions rotate pairs of elements");
   if (heads % key_heads != 0) refuse("key_heads must divide heads");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Llama architecture as a trainable model. (llm/llama.h runs one from a file; llm/llama_writer.h writes the file.)
+// The Llama architecture as a trainable model. llm/llama.h runs Llama models from files, and llm/llama_writer.h writes
+// such files.
 #pragma once
 
 #include <vector>
@@ -9,53 +10,54 @@
 
 namespace tessera {
 
-/// Sizes of a LlamaNetwork. heads must divide the width into an even number of elements each; key_heads must divide
-/// heads.
+/// Sizes of a LlamaNetwork. `heads` must divide `width`, the elements per head must be even, and `key_heads` must
+/// divide `heads`.
 struct LlamaShape {
-  /// Vocabulary size; number of blocks; elements per position; query heads; key and value heads.
+  /// Vocabulary size; number of blocks; elements per token; number of query heads; number of key and value heads.
   std::int64_t vocabulary = 0, layers = 0, width = 0, heads = 0, key_heads = 0;
-  std::int64_t hidden = 0;     ///< width of the feed-forward part
-  double dropout = 0;          ///< on the embedding, and on the result of attention and of the feed-forward part
-  double norm_epsilon = 1e-5;  ///< Added to the mean square in norms.
-  double rotary_base = 10000;  ///< The base of the rotary positions.
+  std::int64_t hidden = 0;     ///< width of the feed-forward layers
+  double dropout = 0;          ///< dropout on the embedding, and on the results of attention and feed-forward layers
+  double norm_epsilon = 1e-5;  ///< Added to the mean square in RMS norms.
+  double rotary_base = 10000;  ///< Base of the rotary position embedding.
 
   /// Elements per head.
   std::int64_t head_size() const { return heads > 0 ? width / heads : 0; }
-  /// Called by setup. Throws ShapeError, with the sizes, if they do not fit together.
+  /// Throws ShapeError with the sizes if they are inconsistent. Called by setup().
   void check() const;
 };
 template <>
 inline constexpr bool holds_no_arrays<LlamaShape> = true;
 
-/// One block: attention with rotary positions of adjacent pairs (Su et al. 2021) and grouped key heads (Ainslie et al.
-/// 2023), then SwiGLU (Shazeer 2020), each after an RMS norm and with a residual connection (Touvron et al. 2023). x
-/// (batch, tokens, width) gives the same shape.
+/// A transformer block: attention, then a SwiGLU feed-forward part (Shazeer 2020). Each has an RMS norm before it and a
+/// residual connection around it (Touvron et al. 2023). Attention uses rotary position embeddings of adjacent pairs (Su
+/// et al. 2021) and grouped key heads (Ainslie et al. 2023). x (batch, tokens, width); returns the same shape.
 struct LlamaBlock {
-  LlamaShape shape = {};                           ///< The network's sizes.
-  RmsNorm attention_norm = {};                     ///< The norm before attention.
-  Dense qkv = {};                                  ///< rows for the query heads, then key heads, then value heads
-  Dense out = {};                                  ///< The projection of attention's result.
-  RmsNorm inner_norm = {};                         ///< The norm before the feed-forward part.
-  Dense gate_up = {};                              ///< rows for the gate, then for the values that it multiplies
-  Dense down = {};                                 ///< The projection of the feed-forward part's result.
+  LlamaShape shape = {};        ///< The network's sizes.
+  RmsNorm attention_norm = {};  ///< The norm before attention.
+  Dense qkv = {};               ///< projection to query heads, key heads and value heads, in this order
+  Dense out = {};               ///< The output projection of attention.
+  RmsNorm inner_norm = {};      ///< The norm before the feed-forward part.
+  Dense gate_up = {};           ///< projection to the gate, followed by the values that the gate multiplies
+  Dense down = {};              ///< The output projection of the feed-forward part.
   Dropout after_attention = {}, after_inner = {};  ///< Dropout before each residual connection.
 
-  Array operator()(const Array& x) const;  ///< x (batch, tokens, width) gives the same shape.
+  Array operator()(const Array& x) const;  ///< x (batch, tokens, width); returns the same shape.
   void set_up(const LayerSetup& at);       ///< Declares the parameters; called by setup().
 };
 
-/// Token ids (batch, tokens) of any integer dtype give logits (batch, tokens, vocabulary) of each next token:
-/// `setup(LlamaNetwork{.shape = {...}}, {.seed = 1})`. The output matrix is tied to the embedding (Press and Wolf
-/// 2017). Weights are initialised normally: standard deviation 0.02 for the embedding, 0.02 / sqrt(2 layers) for the
-/// last projection before a residual connection (Radford et al. 2019), and 1 / sqrt(inputs) for others.
+/// A Llama language model: `setup(LlamaNetwork{.shape = {...}}, {.seed = 1})`. Token ids (batch, tokens) may have any
+/// integer dtype. The result is the logits of each next token (batch, tokens, vocabulary). The output matrix is tied to
+/// the embedding (Press and Wolf 2017). Weights are initialised with a normal distribution. The standard deviation is
+/// 0.02 for the embedding, 0.02 / sqrt(2 layers) for the last projection before a residual connection (Radford et al.
+/// 2019), and 1 / sqrt(inputs) for other projections.
 struct LlamaNetwork {
   LlamaShape shape = {};                ///< The network's sizes.
   Embedding embedding = {};             ///< The token embedding.
   Dropout dropout = {};                 ///< Dropout on the embedding.
-  std::vector<LlamaBlock> blocks = {};  ///< The blocks, first to last.
+  std::vector<LlamaBlock> blocks = {};  ///< The blocks, in order.
   RmsNorm norm = {};                    ///< The norm before the output.
 
-  Array operator()(const Array& ids) const;  ///< ids (batch, tokens) gives logits (batch, tokens, vocabulary).
+  Array operator()(const Array& ids) const;  ///< ids (batch, tokens); returns logits (batch, tokens, vocabulary).
   void set_up(const LayerSetup& at);         ///< Declares the parameters; called by setup().
 };
 

@@ -32,7 +32,7 @@ Array reduced(Array losses, Reduction reduction) {
   return losses;
 }
 
-/// Targets (batch, ...) for logits (batch, classes, ...), reshaped to (batch, 1, ...).
+/// Reshapes targets (batch, ...) to (batch, 1, ...), for logits (batch, classes, ...).
 Array checked_targets(const char* operation, const Array& logits, const Array& targets) {
   if (!is_int(targets.dtype()))
     fail<DtypeError>({.operation = operation,
@@ -48,11 +48,11 @@ Array checked_targets(const char* operation, const Array& logits, const Array& t
   return targets.unsqueeze(axis);
 }
 
-// The parts of cross entropy that run over the classes are operations with their own gradient rules: forward each is
-// one reduction, and backward an expression of the logits, so that the only array of their size that is written is
-// their gradient.
+// The steps of cross_entropy that read all classes are operations with their own gradient rules. In the forward pass,
+// each is a single reduction. In the backward pass, each is an expression of the logits. The gradient is therefore the
+// only array of the size of the logits that is written.
 
-/// log(sum(exp(x))) along an axis, which is kept.
+/// Returns log(sum(exp(x))) along an axis. The result has extent 1 on this axis.
 Array log_sum_of(const Array& x, int axis) {
   detail::RuledOperation operation("log_sum", x);
   const auto rule = [] {
@@ -61,12 +61,14 @@ Array log_sum_of(const Array& x, int axis) {
                 .keeps_result = true};
   };
   const Array top = max(x, {axis}, true);
-  // The row's maximum is subtracted, so that the sum of exponentials is at least 1 (unless all elements are -infinity).
+  // The row's maximum is subtracted so that exp does not overflow and the sum is at least 1. It is not subtracted if it
+  // is -infinity.
   const Array shift = where(top == -std::numeric_limits<double>::infinity(), 0.0, top);
   return operation.finish(log(sum(exp(x - shift), {axis}, true)) + shift, rule);
 }
 
-/// x at the target's class; 0 if the target is no class. classes: class indices, (1, classes, 1, ...).
+/// Returns x at the target's class, or 0 if the target is not a class. `classes` are the class indices, of shape (1,
+/// classes, 1, ...).
 Array at_target(const Array& x, const Array& target, const Array& classes, int axis) {
   detail::RuledOperation operation("at_target", x, target, classes);
   const auto rule = [] {
@@ -78,7 +80,8 @@ Array at_target(const Array& x, const Array& target, const Array& classes, int a
   return operation.finish(sum(where(classes == target, x, 0.0), {axis}, true), rule);
 }
 
-/// Sum of (log_sum - x) weight along an axis, which is kept. weight: (1, classes, 1, ...).
+/// Returns the sum of (log_sum - x) * weight along an axis. The result has extent 1 on this axis. `weight` has shape
+/// (1, classes, 1, ...).
 Array spread_of(const Array& log_sum, const Array& x, const std::optional<Array>& weight, int axis) {
   detail::RuledOperation operation("spread", log_sum, x, weight);
   const auto rule = [axis, weighted = weight.has_value()] {
@@ -93,7 +96,7 @@ Array spread_of(const Array& log_sum, const Array& x, const std::optional<Array>
   return operation.finish(sum(weight ? (log_sum - x) * *weight : log_sum - x, {axis}, true), rule);
 }
 
-/// Describes the first invalid target; empty if all are valid.
+/// Describes the first invalid target. Returns an empty string if all targets are valid.
 std::string invalid_target(const Array& targets, std::int64_t classes, const CrossEntropyOptions& o) {
   const auto values = stop_gradient(targets).astype(DType::i64).as_contiguous().to_vector<std::int64_t>();
   bool counts = false;
@@ -120,7 +123,7 @@ Array cross_entropy(const Array& logits, const Array& targets, const CrossEntrop
     fail<ArgumentError>({.operation = "cross_entropy",
                          .with = {{"label_smoothing", std::to_string(o.label_smoothing)}},
                          .wrong = "label smoothing must be between 0 and 1"});
-  // Narrowing before the range check would turn 2^32 into 0.
+  // The dtype is narrowed only after the range check. Narrowing before it would turn 2^32 into 0.
   const bool narrow = dtype_size(targets.dtype()) < 4 || targets.dtype() == DType::i32;
   const bool fits = o.ignore_index == static_cast<std::int32_t>(o.ignore_index);
   const Array given =
@@ -139,7 +142,7 @@ Array cross_entropy(const Array& logits, const Array& targets, const CrossEntrop
   const std::optional<Array> weight = o.weight ? std::optional(o.weight->reshape(column)) : std::nullopt;
   const Array log_sum = log_sum_of(x, axis);
 
-  // For targets that are not ignored: the target's own term, and the smoothing term.
+  // For each target that is not ignored, the loss is the term of the target's class plus the smoothing term.
   const Array counts = given != o.ignore_index;
   const Array of_target = weight ? sum(where(numbers == target, *weight, 0.0), {axis}, true)
                                  : where(counts, Array::ones({1}, x.dtype(), x.device()), 0.0);
@@ -162,7 +165,8 @@ Array mse_loss(const Array& prediction, const Array& target, const LossOptions& 
 Array bce_with_logits(const Array& logits, const Array& targets, const BceOptions& o) {
   check_equal_shapes("bce_with_logits", logits, targets);
   const Array x = wide(logits), t = wide(targets);
-  // log(1 + exp(-x)), split at 0 so that neither the exponential nor its derivative overflows.
+  // Computes log(1 + exp(-x)) separately for positive and negative x, so that neither the exponential nor its
+  // derivative overflows.
   const Array above = x > 0;
   const Array softplus = where(above, log1p(exp(-where(above, x, 0))), log1p(exp(where(above, 0, x))) - x);
   Array losses = o.pos_weight ? (1 - t) * x + ((*o.pos_weight - 1) * t + 1) * softplus : (1 - t) * x + softplus;

@@ -1,45 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses and accuracy, with PyTorch's names, arguments and defaults. Computed in f32 or wider.
+// Losses and accuracy, with the names, arguments and defaults of PyTorch. They are computed in f32 or wider.
 #pragma once
 
 #include "tessera/array/array.h"
 
 namespace tessera {
 
-/// How the losses of samples are reduced: to their mean, to their sum, or not at all.
+/// How the losses of the samples are combined: into their mean, into their sum, or not at all.
 enum class Reduction : std::uint8_t { mean, sum, none };
 
 /// Options of cross_entropy.
 struct CrossEntropyOptions {
-  std::optional<Array> weight = {};  ///< (classes,): weight of each class
-  std::int64_t ignore_index = -100;  ///< targets equal to this are ignored
-  /// fraction of each target that is spread over all classes (Szegedy et al. 2016)
+  std::optional<Array> weight = {};  ///< shape (classes,): weight of each class
+  std::int64_t ignore_index = -100;  ///< targets with this value are ignored
+  /// fraction of each target's probability that is spread over all classes (Szegedy et al. 2016)
   double label_smoothing = 0;
-  Reduction reduction = Reduction::mean;  ///< Reduction over the samples.
+  Reduction reduction = Reduction::mean;  ///< How the losses of the samples are combined.
 };
-/// -log(softmax(logits))[target], numerically stable. logits (batch, classes, ...) or (classes,); targets: integers
-/// (batch, ...) or a scalar. The mean is weighted by the targets that are not ignored; it is NaN if all are. A target
-/// that is neither a class nor ignore_index gives NaN. Throws ShapeError, DtypeError, or ArgumentError (label_smoothing
-/// outside [0, 1]).
+/// Cross-entropy: computes -log(softmax(logits))[target] in a numerically stable way. logits are (batch, classes, ...)
+/// or (classes,). targets are integers of shape (batch, ...), or a scalar. The mean is weighted by the weights of the
+/// targets, and leaves out ignored targets. The mean is NaN if all targets are ignored. A target that is neither a
+/// class nor ignore_index produces NaN. Throws ShapeError or DtypeError for wrong arrays, and ArgumentError if
+/// label_smoothing is outside [0, 1].
 Array cross_entropy(const Array& logits, const Array& targets, const CrossEntropyOptions& options = {});
 
 /// Options of mse_loss.
 struct LossOptions {
-  Reduction reduction = Reduction::mean;  ///< Reduction over the elements.
+  Reduction reduction = Reduction::mean;  ///< How the losses of the elements are combined.
 };
-/// (prediction - target)^2 of arrays of equal shapes.
+/// Squared error (prediction - target)^2 of two arrays of the same shape.
 Array mse_loss(const Array& prediction, const Array& target, const LossOptions& options = {});
 
 /// Options of bce_with_logits.
 struct BceOptions {
-  std::optional<Array> weight = {};       ///< broadcast to the logits
-  std::optional<Array> pos_weight = {};   ///< weight of positive targets; broadcast, too
-  Reduction reduction = Reduction::mean;  ///< Reduction over the elements.
+  std::optional<Array> weight = {};       ///< weight of each element; broadcast to the logits
+  std::optional<Array> pos_weight = {};   ///< weight of positive targets; broadcast to the logits
+  Reduction reduction = Reduction::mean;  ///< How the losses of the elements are combined.
 };
-/// -(t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) of logits x and targets t of equal shapes, numerically stable.
+/// Binary cross-entropy -(t log(sigmoid(x)) + (1 - t) log(1 - sigmoid(x))) of logits x and targets t of the same shape,
+/// computed in a numerically stable way.
 Array bce_with_logits(const Array& logits, const Array& targets, const BceOptions& options = {});
 
-/// Fraction of the rows of (batch, classes) logits whose maximum is at the target's class: an f32 scalar array.
+/// Returns the fraction of the rows of logits (batch, classes) in which the target's class has the largest logit, as an
+/// f32 scalar array.
 Array accuracy(const Array& logits, const Array& targets);
 
 }  // namespace tessera

@@ -21,7 +21,7 @@ struct TrainingState : ModeState {
   };
   std::mutex lock;
   std::vector<Note> notes;
-  /// Arrays are identified by their memory, so that an update applies to every copy of the model that shares it.
+  /// Identifies arrays by their memory, so that an update applies to every copy of the model that shares the memory.
   Note* find(const Array& target) {
     for (Note& n : notes)
       if (n.target.source() == target.source() && n.target.offset() == target.offset()) return &n;
@@ -88,7 +88,7 @@ void set_pending_state(const StateArray& state, Array values) {
                          .with = {{"path", state.path()}},
                          .wrong = "state is only updated during training",
                          .remedy = "Check training() first"});
-  if (detail::is_recomputing()) return;  // it was noted when the function ran first
+  if (detail::is_recomputing()) return;  // it was registered in the first run of the function
   values = stop_gradient(values);
   const std::lock_guard hold(here->lock);
   if (auto* note = here->find(state))

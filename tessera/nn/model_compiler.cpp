@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transformations by compile before a model is called: folding, precision conversion, verification.
+// Transformations that compile() applies to a model: folding, precision conversion, and verification.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -28,10 +28,11 @@ Device reference_for(Device device) {
   return is_reference(device.backend) ? Device{Backend::cpu, 0} : Device{Backend::interp, 0};
 }
 
-/// Largest accepted difference between two devices, relative to the largest element: sums are rounded in a different
-/// order.
+/// Largest accepted difference between two devices, relative to the largest element of the result. Devices sum in
+/// different orders, so rounding differs.
 double layer_tolerance(const Array& layer_output, bool packed) {
-  if (packed) return 0.02;  // inputs are rounded to 8 bits, and ties may round either way
+  if (packed)
+    return 0.02;  // inputs are rounded to 8 bits, and values halfway between two numbers may be rounded up or down
   switch (layer_output.dtype()) {
     case DType::f16: return 0x1p-8;
     case DType::bf16: return 0x1p-5;
@@ -39,7 +40,7 @@ double layer_tolerance(const Array& layer_output, bool packed) {
     default: return is_float(layer_output.dtype()) ? 1e-4 : 0;
   }
 }
-/// Largest accepted difference of a whole pass in this precision from the original model.
+/// Largest accepted difference between a pass in this precision and the original model.
 double pass_tolerance(CompilePrecision p) {
   switch (p) {
     case CompilePrecision::f16: return 0.02;
@@ -71,14 +72,14 @@ Difference difference(const Array& got, const Array& wanted) {
   return worst;
 }
 
-/// Runs the model on the reference; each layer gets the input that it got on the device.
+/// Runs the model on the reference device. Each layer receives the input that it received on the compiled device.
 class Comparing : public LayerObserver {
  public:
   Comparing(const std::vector<LayerTrace>& seen, Device device, Device reference)
       : seen_(seen), device_(device), reference_(reference) {}
   Array before(const ObservedLayer& layer, const Array&) override {
     if (next_ >= seen_.size() || seen_[next_].layer.path != layer.path)
-      refuse("the model calls other layers in the second pass, at " + layer.path, "Set verify to false");
+      refuse("the second pass of the model calls different layers, starting at " + layer.path, "Set verify to false");
     open_.push_back(next_);
     return seen_[next_++].layer_input.to(reference_);
   }
@@ -91,20 +92,21 @@ class Comparing : public LayerObserver {
                                             {"device", to_string(device_)},
                                             {"reference", to_string(reference_)}},
                                    .wrong = what,
-                                   .remedy = "Do not trust this device's results: `tessera verify --device " +
-                                             to_string(device_) + "` names the kernel"}),
+                                   .remedy = "Do not trust this device's results: run `tessera verify --device " +
+                                             to_string(device_) + "` to find the wrong kernel"}),
                        layer.path, element);
     };
     if (there.layer_output.shape() != y.shape() || there.layer_output.dtype() != y.dtype())
-      report_mismatch(fmt::format("the layer's result is {} {} there, and {} {} on the reference",
+      report_mismatch(fmt::format("the layer's result is {} {} on the device and {} {} on the reference",
                                   to_string(there.layer_output.shape()), dtype_name(there.layer_output.dtype()),
                                   to_string(y.shape()), dtype_name(y.dtype())),
                       0);
     const Difference d = difference(there.layer_output, y);
     if (d.relative > layer_tolerance(y, layer.packed))
-      report_mismatch(fmt::format("element {} of the layer's result {} is {:.6g} there and {:.6g} on the reference",
-                                  d.element, to_string(y.shape()), d.got, d.wanted),
-                      d.element);
+      report_mismatch(
+          fmt::format("element {} of the layer's result {} is {:.6g} on the device and {:.6g} on the reference",
+                      d.element, to_string(y.shape()), d.got, d.wanted),
+          d.element);
   }
   bool all() const { return next_ == seen_.size(); }
 
@@ -130,13 +132,13 @@ ModelCompiler::ModelCompiler(const CompileOptions& options, const ConstParts& mo
                         .with = {{"path", path},
                                  {"dtype", std::string(dtype_name(part->dtype()))},
                                  {"precision", std::string(compile_precision_name(options_.precision))}},
-                        .wrong = "other precisions need f32 parameters",
-                        .remedy = "Leave the precision out to keep that of the parameters"});
+                        .wrong = "this precision needs f32 parameters",
+                        .remedy = "Remove .precision to compute in the dtype of the parameters"});
     if (!part->state() && is_float(part->dtype())) input_dtype_ = part->dtype();
   }
   if (several && !options_.device) refuse("the model is on several devices", "Choose one: {.device = ...}");
   device_ = options_.device ? *options_.device : where ? *where : current_device();
-  static_cast<void>(device_info(device_));  // throws DeviceError
+  static_cast<void>(device_info(device_));  // throws DeviceError if the device does not exist
 }
 
 void ModelCompiler::note(const std::string& layer, const std::string& text) {
@@ -164,7 +166,7 @@ bool ModelCompiler::fold(tessera::Parameter& weight, tessera::Parameter& bias, B
 
 bool ModelCompiler::fold(Dense& layer, Activation kind) {
   if (layer.folded != Activation::none || layer.weight.empty()) return false;
-  // Fused into a product, these two are computed from sums that are not rounded to 16 bits first.
+  // When fused into a product, silu and gelu read sums that are not yet rounded to 16 bits, so results may differ.
   if (kind != Activation::relu && options_.level != CompileLevel::aggressive) return false;
   layer.folded = kind;
   return true;
@@ -193,7 +195,7 @@ bool ModelCompiler::fold(const FoldableLayer& layer, const FoldableLayer& next) 
   return true;
 }
 
-/// Whether the layer returns its input, because it was folded or does nothing in inference.
+/// Returns true if the layer returns its input, because it was folded or has no effect in inference.
 static bool passes_on(const FoldableLayer& layer) {
   if (const Relu* relu = layer.as<Relu>()) return relu->folded;
   if (const BatchNorm* norm = layer.as<BatchNorm>()) return norm->folded != 0;
@@ -209,7 +211,7 @@ void ModelCompiler::fold_neighbours(const std::vector<FoldableLayer>& layers, co
     note(there, "part of " + here);
   };
   for (std::size_t i = 0; i < layers.size(); ++i) pair(i, i + 1);
-  for (std::size_t i = 0; i + 1 < layers.size(); ++i)  // an activation after a norm that was folded
+  for (std::size_t i = 0; i + 1 < layers.size(); ++i)  // an activation that follows a folded norm
     if (const BatchNorm* norm = layers[i + 1].as<BatchNorm>(); norm != nullptr && norm->folded != 0) pair(i, i + 2);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const Dense* dense = layers[i].as<Dense>();
@@ -222,14 +224,14 @@ void ModelCompiler::fold_neighbours(const std::vector<FoldableLayer>& layers, co
 }
 
 bool ModelCompiler::skip_zeros(Dense& layer, const std::string& path) {
-  // Smaller matrices fit into the innermost cache; reading them costs less than searching for zeros.
+  // Smaller matrices fit into the L1 cache, and reading them costs less than searching for zeros.
   constexpr std::int64_t least = 1 << 15, most_inputs = 1 << 16;
   if (layer.weight.dtype() != DType::f32 || (!layer.bias.empty() && layer.bias.dtype() != DType::f32) ||
       options_.precision != CompilePrecision::f32 || layer.weight.size() < least ||
       layer.weight.shape(1) > most_inputs ||
       !ops::is_sparse_row_bit_exact(layer.weight.device(), layer.weight.shape(0), layer.weight.shape(1)))
     return false;
-  // 0 times a non-finite number is not 0.
+  // The product of 0 and a non-finite number is not 0, so zeros cannot be skipped.
   if (!all(isfinite(layer.weight)).item<bool>()) return false;
   layer.sparse = SparseRow(std::make_shared<const ops::SparseRowWeight>(layer.weight));
   note(path, "single samples skip zeros after relu");
@@ -267,7 +269,7 @@ void ModelCompiler::convert(const Parts& parts) {
 Compiled ModelCompiler::finish(const std::function<Pass(Device device, bool plain)>& make, const FirstLayer& first) {
   const auto in_precision = [&](Pass pass) -> Pass {
     if (!narrows(options_.precision)) return pass;
-    // f32 input gives f32 results.
+    // Converts results back to f32 for f32 input.
     const bool mixed = options_.precision == CompilePrecision::mixed;
     return [pass = std::move(pass), to = narrow_dtype(options_.precision), mixed](const Array& x) {
       const Array y = pass(!mixed && x.dtype() == DType::f32 ? x.astype(to) : x);
@@ -305,13 +307,14 @@ Compiled ModelCompiler::finish(const std::function<Pass(Device device, bool plai
   Compiled compiled(state);
   compiled(options_.sample ? sample : sample.slice(0, 0, 1));
   if (options_.verify) {
-    // The compiled pass, recorded, and the original model's.
+    // Compares the compiled pass, after it was recorded, with the original model.
     const Inference mode;
     const Array whole = (compiled(sample), compiled(sample));
-    std::optional<Array> one;  // single samples may take another code path
+    std::optional<Array> one;  // single samples may use a different code path
     if (sample.rank() > 1 && whole.rank() > 0 && whole.shape(0) == sample.shape(0)) try {
         one = compiled(sample.slice(0, 0, 1));
-      } catch (const ShapeError&) {  // the model accepts only this number of samples, or its first axis is not samples
+      } catch (
+          const ShapeError&) {  // the model accepts only this number of samples, or its first axis is not the samples
       }
     const Device reference = reference_for(device_);
     const DeviceScope scope(reference);
@@ -323,14 +326,15 @@ Compiled ModelCompiler::finish(const std::function<Pass(Device device, bool plai
         d = alone;
     if (d.relative > pass_tolerance(options_.precision))
       throw LayerFault(
-          error_text({.operation = "compile with verify",
-                      .with = {{"layer", "(whole)"},
-                               {"device", to_string(device_)},
-                               {"precision", std::string(compile_precision_name(options_.precision))}},
-                      .wrong = fmt::format("each layer is correct, but element {} of the whole pass is {:.6g}, and "
-                                           "{:.6g} in the original model",
-                                           d.element, d.got, d.wanted),
-                      .remedy = "If the device is correct, the model is not accurate enough in this precision"}),
+          error_text(
+              {.operation = "compile with verify",
+               .with = {{"layer", "(whole)"},
+                        {"device", to_string(device_)},
+                        {"precision", std::string(compile_precision_name(options_.precision))}},
+               .wrong = fmt::format("each layer is correct, but element {} of the result is {:.6g} in the compiled "
+                                    "model and {:.6g} in the original model",
+                                    d.element, d.got, d.wanted),
+               .remedy = "If the device is correct, this precision is not accurate enough for the model"}),
           "(whole)", d.element);
     const std::lock_guard turn(state->lock);
     state->report.worst = d.relative;
@@ -352,12 +356,12 @@ void ModelCompiler::verify(const CompiledState& state, const std::function<Pass(
   Comparing compare(seen, device_, reference);
   const LayerObserverScope look(&compare);
   const Array y = there(x.to(reference)).as_contiguous().eval();
-  if (!compare.all()) refuse("the model calls fewer layers in the second pass", "Set verify to false");
+  if (!compare.all()) refuse("the second pass of the model calls fewer layers", "Set verify to false");
   const Difference d = difference(whole, y);
   if (!seen.empty() || d.relative <= pass_tolerance(options_.precision)) return;
   throw LayerFault(error_text({.operation = "compile with verify",
                                .with = {{"layer", "(whole)"}, {"device", to_string(device_)}},
-                               .wrong = fmt::format("element {} of the pass is {:.6g} there and {:.6g} on {}",
+                               .wrong = fmt::format("element {} of the result is {:.6g} on the device and {:.6g} on {}",
                                                     d.element, d.got, d.wanted, to_string(reference))}),
                    "(whole)", d.element);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options and reports of compile (nn/compile.h), and its transformations of a model.
+// Options and reports of compile() (nn/compile.h), and its transformations of a model.
 #pragma once
 
 #include <map>
@@ -15,19 +15,20 @@ namespace tessera {
 
 /// Which transformations compile() may apply.
 enum class CompileLevel : std::uint8_t {
-  none,  ///< each call runs the layers
-  /// the pass is recorded, relu is fused into the previous Dense, and on the CPU a Dense after relu skips zeros of a
-  /// single sample: bit-identical to the model on that device
+  none,  ///< no recording and no fusion: each call runs the layers
+  /// The pass is recorded, and relu is fused into the previous Dense. On the CPU, a Dense after relu skips the zeros of
+  /// a single sample. Results are bit-identical to those of the model on that device.
   standard,
-  aggressive,  ///< also fuses silu, gelu, and BatchNorm after Dense or Conv2d: identical except for rounding
+  aggressive,  ///< also fuses silu, gelu, and BatchNorm after Dense or Conv2d; results differ by rounding
 };
 /// The number format that a compiled model computes with.
 enum class CompilePrecision : std::uint8_t {
-  f32,    ///< parameters as they are
-  bf16,   ///< parameters, inputs and activations; products are summed, and norms computed, in f32
-  f16,    ///< as bf16
-  mixed,  ///< as in mixed-precision training with bf16: 16-bit copies of the parameters, f32 norms and inputs
-  q8_0,   ///< weights of Dense in blocks of 32 8-bit numbers with a scale; f32 if inputs are not a multiple of 32
+  f32,    ///< parameters are not converted
+  bf16,   ///< bf16 parameters, inputs and activations; products are accumulated, and norms computed, in f32
+  f16,    ///< like bf16, but in f16
+  mixed,  ///< like mixed-precision training with bf16: 16-bit copies of the parameters, f32 norms and inputs
+  q8_0,   ///< Dense weights in blocks of 32 8-bit numbers with a common scale; f32 if the number of inputs is not a
+          ///< multiple of 32
 };
 std::string_view compile_level_name(CompileLevel level);              ///< The level as one word: "standard".
 std::string_view compile_precision_name(CompilePrecision precision);  ///< The precision as one word: "f16".
@@ -37,50 +38,55 @@ struct CompileOptions {
   std::optional<Device> device = {};                   ///< default: the model's device
   CompileLevel level = CompileLevel::standard;         ///< Which transformations are applied.
   CompilePrecision precision = CompilePrecision::f32;  ///< The number format to compute with.
-  /// Runs each layer on the device and on a reference (the interpreter; for a model on the interpreter, the CPU) with
-  /// the same random inputs, and compares the whole pass with the original model. Throws LayerFault with the layer that
-  /// differs by more than rounding. The interpreter needs about a second for ten million multiplications.
+  /// Runs each layer on the device and on a reference device with the same random inputs, and compares the results.
+  /// Also compares the whole pass with the original model. The reference is the interpreter, or the CPU for a model on
+  /// the interpreter. Throws LayerFault with the layer if the results differ by more than rounding. The interpreter
+  /// needs about a second for ten million multiplications.
   bool verify = false;
-  /// Shape of one sample, as for setup; default: that of the first layer, if it is a Dense. If it is known, a pass of
-  /// one sample is run and recorded by compile, and the report is available at once.
+  /// Shape of one sample, as for setup(). By default, it is inferred from the first layer if that is a Dense. If the
+  /// shape is known, compile() runs and records a pass of one sample, and the report is available immediately.
   Shape input = {};
-  std::optional<Array> sample = {};  ///< a batch to use instead: for example, of token ids
-  std::uint64_t seed = 1;            ///< of random inputs
+  std::optional<Array> sample = {};  ///< a batch to use instead of random inputs, for example of token ids
+  std::uint64_t seed = 1;            ///< seed of the random inputs
 };
 
-/// What compile did to a model.
+/// Describes how compile() changed a model.
 struct CompileReport {
-  /// What compile did to one layer.
+  /// Describes one layer.
   struct Layer {
-    std::string path;           ///< "0"
-    std::string kind;           ///< "Dense"
-    std::uint64_t kernels = 0;  ///< number of launches
-    std::string computed_in;    ///< if kernels is 0: the layer whose kernels compute this one, too
-    std::uint64_t bytes = 0;    ///< of parameters and state
-    Device device;              ///< The device that it runs on.
-    std::string note;           ///< changes: "includes BatchNorm 1", "q8_0"
+    std::string path;           ///< path of the layer, such as "0"
+    std::string kind;           ///< type of the layer, such as "Dense"
+    std::uint64_t kernels = 0;  ///< number of kernel launches
+    std::string computed_in;    ///< if there are no launches: the layer whose kernels also compute this layer
+    std::uint64_t bytes = 0;    ///< size of parameters and state
+    Device device;              ///< The device on which the layer runs.
+    std::string note;           ///< changes, such as "includes BatchNorm 1" or "q8_0"
   };
-  Device device;                                       ///< The device that the model runs on.
-  CompileLevel level = CompileLevel::standard;         ///< The level it was compiled with.
-  CompilePrecision precision = CompilePrecision::f32;  ///< The precision it was compiled with.
-  Shape input;  ///< input shape of the profiled pass, with the batch; `kernels` is for this shape. Empty: no pass yet
-  std::vector<Layer> layers;    ///< The layers in the order of the pass.
-  std::uint64_t pieces = 0;     ///< operations in the recorded pass: launches, copies, fills
-  bool recorded = false;        ///< The pass is recorded and replayed.
-  bool one_call = false;        ///< the pass is submitted to the driver in one call
-  std::string not_recorded;     ///< the reason, or empty
-  std::optional<double> worst;  ///< with verify: largest difference of the whole pass, relative to its largest element
+  Device device;                                       ///< The device on which the model runs.
+  CompileLevel level = CompileLevel::standard;         ///< The level of the compilation.
+  CompilePrecision precision = CompilePrecision::f32;  ///< The precision of the compilation.
+  Shape input;  ///< input shape of the profiled pass, including the batch; `kernels` refers to it. Empty before the
+                ///< first pass
+  std::vector<Layer> layers;  ///< The layers, in the order in which they run.
+  std::uint64_t pieces = 0;   ///< operations in the recorded pass: launches, copies, fills
+  bool recorded = false;      ///< True if the pass is recorded and replayed.
+  bool one_call = false;      ///< the pass is submitted with one driver call
+  std::string not_recorded;   ///< why the pass is not recorded; empty if it is
+  std::optional<double>
+      worst;  ///< with `verify`: largest difference in the result, relative to the largest element of the result
 };
-std::string to_string(const CompileReport& report);  ///< a human-readable table
+std::string to_string(const CompileReport& report);  ///< Formats the report as a table.
 
-/// A layer's result on the device differs from the reference.
+/// Thrown if a layer's result on the device differs from the reference.
 class LayerFault : public Error {
  public:
-  /// Made by compile() with `verify`.
+  /// Called by compile() with `verify`.
   LayerFault(const std::string& text, std::string layer, std::int64_t element)
       : Error(text), layer_(std::move(layer)), element_(element) {}
-  const std::string& layer() const { return layer_; }  ///< its path; "(whole)": the recorded pass
-  std::int64_t element() const { return element_; }    ///< index in its result, in C order, of the largest difference
+  const std::string& layer() const { return layer_; }  ///< path of the layer; "(whole)" for the recorded pass
+  std::int64_t element() const {
+    return element_;
+  }  ///< index of the largest difference in the layer's result, in C order
 
  private:
   std::string layer_;
@@ -94,7 +100,7 @@ namespace detail {
 using Pass = std::function<Array(const Array& x)>;
 struct CompiledState;
 
-/// Sizes that the first layer knows.
+/// What is known about the first layer of a model: the shape of its input, if it is a Dense.
 struct FirstLayer {
   struct leaves : ModelLeaves {
     template <class T>
@@ -110,7 +116,8 @@ struct FirstLayer {
   }
 };
 
-/// A layer of a Sequential, as folding sees it; empty for layers that folding ignores.
+/// A layer of a Sequential, in the form in which folding needs it. The variant is empty for layers that cannot be
+/// folded.
 struct FoldableLayer {
   explicit FoldableLayer(std::string_view kind_of_it) : kind(kind_of_it) {}
   std::string_view kind;
@@ -126,13 +133,13 @@ struct FoldableLayer {
 class ModelCompiler {
  public:
   ModelCompiler(const CompileOptions& options, const ConstParts& model);
-  /// Folds norms and activations into the previous layers, and lets a Dense after relu skip zeros of single samples
-  /// where that is faster. `at`: path of their Sequential.
+  /// Folds norms and activations of a Sequential into the layers before them. Also enables skipping of zeros in a Dense
+  /// after relu for single samples, if that is faster. `at` is the path of the Sequential.
   void fold_neighbours(const std::vector<FoldableLayer>& layers, const Path& at);
   void pack(Dense& layer, const std::string& path, Device device);
   void convert(const Parts& parts);
   void note(const std::string& layer, const std::string& text);
-  /// `make(device, plain)` returns the model on that device; plain: without changes.
+  /// `make(device, plain)` returns the model on a device; with `plain`, without transformations.
   Compiled finish(const std::function<Pass(Device device, bool plain)>& make, const FirstLayer& first);
 
  private:

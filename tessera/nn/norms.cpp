@@ -12,7 +12,7 @@ using detail::layer_name;
 
 namespace {
 
-/// x in the dtype that norms compute in.
+/// Converts x to the dtype in which norms are computed.
 Array wide(const Array& x) { return x.dtype() == DType::f64 ? x : x.astype(DType::f32); }
 
 }  // namespace
@@ -49,7 +49,7 @@ Array BatchNorm::operator()(const Array& x) const {
     if (count < 2)
       fail<ShapeError>({.operation = layer_name("BatchNorm", running_mean.path()),
                         .with = {{"x", to_string(x.shape())}},
-                        .wrong = "one value per channel has no variance to train with",
+                        .wrong = "training needs more than one value per channel to compute a variance",
                         .remedy = "Use larger batches, or leave the Training scope"});
     std::vector<int> axes = {0};
     for (int d = 2; d < x.rank(); ++d) axes.push_back(d);

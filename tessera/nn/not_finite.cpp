@@ -17,7 +17,7 @@ std::string layer_of(const std::string& path) {
   return dot == path.npos ? path : path.substr(0, dot);
 }
 
-/// Checks each operation's result. Infinities may be intended, as in masks; NaN is not.
+/// Checks the result of each operation. Infinities may be intended, as in masks, but NaN is an error.
 class Watcher : public ArrayObserver {
  public:
   explicit Watcher(const Parts& parts) : parts_(parts) {}
@@ -55,7 +55,7 @@ class Watcher : public ArrayObserver {
   std::string layer_;
 };
 
-/// While it exists, note_invalid_input writes to it on this thread.
+/// While it exists, note_invalid_input stores its text here, for calls on this thread.
 struct InvalidInputScope {
   InvalidInputScope() { current = this; }
   ~InvalidInputScope() { current = nullptr; }
@@ -90,7 +90,7 @@ NotFiniteCause find_not_finite(
     if (!finite(a)) return {"the batch contains non-finite numbers, in an array " + to_string(a.shape()), true};
   }
   for (const auto& [path, part] : parts)
-    if (!finite(*part)) return {"before this step " + path + " contains non-finite numbers"};
+    if (!finite(*part)) return {"before this step, " + path + " contains non-finite numbers"};
   {
     Watcher watch(parts);
     const InvalidInputScope inputs;
@@ -106,11 +106,12 @@ NotFiniteCause find_not_finite(
     with_gradient([&](const Parts& gradient) {
       const ObserverScope no_observer(nullptr);
       for (const auto& [path, part] : gradient)
-        // backward runs from the last operation, so the last parameter is where it starts
+        // Gradients are computed from the last layer to the first, so the last non-finite parameter is the first one
+        // computed.
         if (!finite(*part)) last = path;
     });
   }
-  if (last.empty()) return {"run again eagerly, the result is finite"};
+  if (last.empty()) return {"the result is finite when the step runs again without its recording"};
   const std::string where = "the gradient of " + last + " is not finite";
   return {watch.infinite ? where + "; " + describe(watch, "") : where};
 }

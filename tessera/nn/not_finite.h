@@ -12,16 +12,16 @@ namespace tessera::detail {
 
 struct NotFiniteCause {
   std::string text;
-  bool in_batch = false;  ///< the batch is invalid, independent of the model
+  bool in_batch = false;  ///< the batch is invalid, whatever the model computes
 };
-/// Computes a loss and, if it is finite, its gradient, checking each operation's result. Returns the first that is not
-/// finite, or the invalid input of a loss.
+/// Computes the loss and checks the result of each operation. If the loss is finite, does the same for its gradient.
+/// Returns the first operation with a non-finite result, or the invalid input of a loss.
 NotFiniteCause find_not_finite(
     const Parts& parts, std::span<const Array> batch, const std::function<Array()>& loss,
     const std::function<void(const std::function<void(const Parts& gradient)>&)>& with_gradient);
 
-/// For operations whose result is NaN for invalid input, such as a target that is no class: within find_not_finite,
-/// records the text that `why` returns, unless it is empty. Otherwise `why` is not called.
+/// Called by operations that return NaN for invalid input, such as a target that is not a class. Within
+/// find_not_finite, calls `why` and records the text unless it is empty. Otherwise does nothing.
 void note_invalid_input(const std::function<std::string()>& why);
 
 }  // namespace tessera::detail

@@ -10,12 +10,12 @@
 
 namespace tessera {
 
-/// A parameter in a step.
+/// A parameter that is updated in this step.
 struct Optimiser::Item {
   const std::string* path;
   ModelArray* weight;
   Array gradient;
-  const Array* copy;  ///< null if there are none
+  const Array* copy;  ///< null if there is no copy
 };
 
 namespace {
@@ -72,7 +72,7 @@ std::vector<double> Optimiser::numbers() const {
   return all;
 }
 
-/// Reads idle_, which may have been loaded from a file.
+/// Parses idle_, which may have been loaded from a file.
 void Optimiser::read_idle() {
   if (idle_of_.empty()) return;
   const auto all = idle_.to_vector<std::int64_t>();
@@ -86,7 +86,7 @@ void Optimiser::write_idle() {
   idle_ = Array::from(all, Shape{static_cast<std::int64_t>(idle_of_.size()), 3}, Device{});
 }
 
-/// Returns whether this differs from the last step.
+/// Records whether the parameter has a gradient in this step. Returns true if that changed since the last step.
 bool Optimiser::note_gradient(const std::string& path, bool has_gradient, const ApplyOptions& options) {
   const auto known = idle_of_.find(path);
   if (slots_ == 0 || (known == idle_of_.end() ? !has_gradient : (known->second.since == 0) == has_gradient))
@@ -104,7 +104,7 @@ bool Optimiser::note_gradient(const std::string& path, bool has_gradient, const 
   return true;
 }
 
-/// Collects the distinct counts of parameters that had a gradient.
+/// Collects the distinct values of Idle::steps of parameters that had a gradient in the last step.
 void Optimiser::find_idle_steps() {
   std::set<std::int64_t> all = {0};
   for (const auto& [path, idle] : idle_of_)
@@ -165,7 +165,7 @@ Array& Optimiser::slot(std::map<std::string, Array>& slots, const Item& item) {
         {.operation = "optimiser.step",
          .with = {{"path", *item.path}, {"parameter", to_string(item.weight->shape())}, {"kept", to_string(a.shape())}},
          .wrong = "the optimiser's state is for a parameter of another shape",
-         .remedy = "Make a new optimiser for a new model"});
+         .remedy = "Create a new optimiser for a new model"});
   return a;
 }
 
@@ -186,7 +186,7 @@ void Optimiser::update_one(Array weight, Array gradient, Array* first, Array* se
   all.push_back({weight, std::move(next)});
   if (first) all.push_back({*first, written(std::move(to.first), *first)});
   if (second) all.push_back({*second, written(std::move(to.second), *second)});
-  gradient = Array();  // so that a gradient that is only multiplied is not written
+  gradient = Array();  // freed first, so that a gradient that is only an operand of the update is fused and not written
   assign_all(all);
 }
 
@@ -202,7 +202,8 @@ void Optimiser::update_packed(std::vector<Item>& items, const Scalars& scalars, 
   std::vector<const Array*> weights, gradients;
   for (const Item& i : items) weights.push_back(i.weight), gradients.push_back(&i.gradient);
   const std::optional<Array> weight = items.size() > 1 ? detail::packed_view(weights) : std::nullopt;
-  // As rows: gradients are computed into one array, and the state of packed parameters is contiguous like them.
+  // Use 1-D views of the buffers: the gradients are computed into one array, and the state of packed parameters has the
+  // same contiguous layout.
   std::optional<Array> gradient = weight ? detail::packed_view(gradients) : std::nullopt;
   if (!weight || (!gradient && detail::is_packing_slower(gradients))) {
     if (weight)
@@ -238,7 +239,7 @@ void Optimiser::update_packed(std::vector<Item>& items, const Scalars& scalars, 
 
 void Optimiser::prepare(const detail::Parts& model) {
   Groups groups;
-  detail::ArrayMap<bool> known;  // a shared parameter has one gradient
+  detail::ArrayMap<bool> known;  // a shared parameter has only one gradient
   for (const auto& [path, weight] : model)
     if (differentiable(*weight) && !known.find(*weight)) {
       known.add(*weight, true);
@@ -271,7 +272,7 @@ void Optimiser::apply_to(const detail::Parts& model, const detail::ConstParts& g
   const auto has_gradient = [&](std::size_t i) {
     return model[i].second->trained() && gradient[i].second->size() != 0;
   };
-  for (std::size_t i = 0; i < model.size(); ++i) {  // before the step is counted
+  for (std::size_t i = 0; i < model.size(); ++i) {  // check before the step is counted
     const auto& [path, weight] = model[i];
     const Array& g = *gradient[i].second;
     if (has_gradient(i) && g.shape() != weight->shape())
@@ -362,7 +363,7 @@ std::vector<double> Adam::scalars(const Settings& s) const {
 }
 Optimiser::Scalars Adam::without(const Scalars& s, const Array& skipped) const {
   const Array made = s[4] - skipped;
-  const auto gone = [&](double beta) {  // 1 - beta^steps, without cancellation where beta is near 1
+  const auto gone = [&](double beta) {  // 1 - beta^steps, without cancellation if beta is close to 1
     return beta == 0 ? Array::ones(made.shape(), made.dtype(), made.device()) : -expm1(std::log(beta) * made);
   };
   Scalars out = {where(skipped == 0, s[0], s[3] / gone(beta1_)), where(skipped == 0, s[1], rsqrt(gone(beta2_))), s[2]};

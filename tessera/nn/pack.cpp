@@ -30,7 +30,7 @@ void pack_arrays(std::span<Array* const> arrays) {
   for (Array* a : arrays) {
     Array part = all.slice(0, at, at + a->size()).reshape(a->shape());
     const std::int64_t end = at + a->size();
-    part.assign(a->pending() ? std::move(*a) : *a);  // a consumed expression is computed into its part of the row
+    part.assign(a->pending() ? std::move(*a) : *a);  // pending expressions are computed directly into the buffer
     at = end;
     *a = std::move(part);
   }
@@ -77,10 +77,11 @@ void check_same_views(const char* asked, const ConstParts& parts) {
     for (const Known& other : places)
       if ((part->trained() || other.part->trained()) &&
           (part->shape() != other.part->shape() || part->strides() != other.part->strides()))
-        fail<ArgumentError>({.operation = asked,
-                             .with = {{*other.path, to_string(other.part->shape())}, {path, to_string(part->shape())}},
-                             .wrong = "two parameters are different views of the same memory, and would be separated",
-                             .remedy = "Store it once, and transpose or reshape it where the model is called"});
+        fail<ArgumentError>(
+            {.operation = asked,
+             .with = {{*other.path, to_string(other.part->shape())}, {path, to_string(part->shape())}},
+             .wrong = "two parameters are different views of the same memory, and packing would separate them",
+             .remedy = "Store one parameter, and transpose or reshape it in the model's operator()"});
     places.push_back({&path, part});
   }
 }
@@ -90,7 +91,8 @@ std::vector<Array> pack_model(const Parts& parts, std::span<const std::string> p
   ArrayMap<ModelArray*> known;
   Parts once;
   std::vector<std::pair<ModelArray*, ModelArray*>> again;
-  // Trained parameters come first, since they get new memory; other arrays that share memory with them follow.
+  // Trained parameters are packed first. Then other arrays that share memory with them are redirected to the new
+  // buffer.
   for (const bool trained : {true, false})
     for (const auto& [path, part] : parts) {
       if (part->empty() || part->trained() != trained) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packs parameters into one buffer, so that one kernel updates all of them.
+// Packs parameters into one buffer, so that one kernel can update all of them.
 #pragma once
 
 #include "tessera/nn/parameter.h"
@@ -8,28 +8,30 @@ namespace tessera {
 
 namespace detail {
 
-/// Returns arrays that are adjacent in one buffer as a 1-D array; empty if they are not.
+/// Returns a 1-D view of arrays that are adjacent in one buffer, or std::nullopt if they are not adjacent.
 std::optional<Array> packed_view(std::span<const Array* const> arrays);
-/// Copies arrays of one dtype and device into one new buffer, and makes each a view of its part.
+/// Copies arrays of one dtype and device into one new buffer, and makes each array a view of its part of the buffer.
 void pack_arrays(std::span<Array* const> arrays);
-/// Whether a kernel for each of these takes less time than copying them into one buffer: for large arrays that are
-/// already computed, on a CPU, where a launch takes a few microseconds.
+/// True if copying these arrays into one buffer takes longer than launching a kernel for each array. This is the case
+/// for large arrays that are already computed, on a CPU, because a CPU launch takes only a few microseconds.
 bool is_packing_slower(std::span<const Array* const> arrays);
-/// Throws ArgumentError if a trained parameter also occurs as a different view of the same memory (one the transpose of
-/// the other, say): it could neither be trained as one parameter nor as two.
+/// Throws ArgumentError if a trained parameter also occurs as a different view of the same memory, for example
+/// transposed. Such a parameter can be trained neither as one parameter nor as two.
 void check_same_views(const char* asked, const ConstParts& parts);
-/// Returns the rows. With `allow_separate`, arrays that are faster apart are rows of their own.
+/// Returns the packed buffers. With `allow_separate`, arrays for which packing is slower are not packed and are
+/// returned as separate buffers.
 std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> patterns, bool allow_separate = false);
-/// The same for a model, in which an array may occur several times: it is in a row once, and stays shared.
+/// Like pack_parts, for a model that may contain the same array several times. The array is packed once and remains
+/// shared.
 std::vector<Array> pack_model(const Parts& parts, std::span<const std::string> patterns);
 
 }  // namespace detail
 
-/// Moves the trained parameters into one buffer for each dtype and device; earlier copies of the model keep the old
-/// memory. Parameters that match the first of `patterns` are adjacent, then those that match the second, and so on,
-/// then the rest; pass an optimiser's groups, so that a step is one kernel per group. Shared parameters stay shared.
-/// Throws ArgumentError if two parameters are different views of the same memory (one the transpose of the other, say),
-/// which would be separated.
+/// Moves the trained parameters into one buffer for each dtype and device. Existing copies of the model keep the old
+/// memory. Parameters that match the first of `patterns` are stored first, then those that match the second, and so on,
+/// then all others. If you pass the patterns of an optimiser's groups, a step needs one kernel per group. Shared
+/// parameters remain shared. Throws ArgumentError if two parameters are different views of the same memory, for example
+/// one the transpose of the other, because packing would separate them.
 template <class Model>
 void pack(Model& model, const std::vector<std::string>& patterns = {}) {
   detail::pack_model(detail::parts_of(model), patterns);

@@ -36,7 +36,7 @@ void ModelArray::fill_in(std::string path, std::uint64_t seed, DType dtype) {
 }
 
 bool path_matches(std::string_view path, std::string_view pattern) {
-  // After a mismatch, the last star matches one more character.
+  // After a mismatch, continues from the last star, which then matches one more character.
   std::size_t p = 0, q = 0, star = pattern.npos, taken = 0;
   while (p < path.size()) {
     if (q < pattern.size() && pattern[q] == '*') {
@@ -75,7 +75,7 @@ std::string summary_of(const ConstParts& parts) {
   struct Seen {
     const std::string* path;
     std::int64_t size;
-    std::size_t kind;  // trained if any of its occurrences is
+    std::size_t kind;  // counted as trained if any of its occurrences is trained
   };
   ArrayMap<std::size_t> known;
   std::vector<Seen> seen;

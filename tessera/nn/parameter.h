@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arrays of a model: trained parameters, and state that is not trained, each with its path. A model is any value
-// that array/traversal.h can visit and whose arrays are Parameters or StateArrays.
+// The arrays of a model: trained parameters, and state that is not trained. Each has a path. A model is any value that
+// array/traversal.h can visit and that contains arrays only as Parameter or StateArray.
 #pragma once
 
 #include <functional>
@@ -14,36 +14,42 @@
 
 namespace tessera {
 
-/// Creates the initial values of an array from its shape and its own seed, on current_device() (nn/initialise.h).
+/// A function that creates the initial values of an array from its shape and seed, on current_device()
+/// (nn/initialise.h).
 using Initialiser = std::function<Array(const Shape& shape, std::uint64_t seed)>;
 
-/// An array of a model, usable as an Array. Assigning an Array replaces the values and keeps the rest (path, frozen);
-/// assigning a ModelArray copies that, too. Copies share memory, as those of an Array do.
+/// An array of a model. It can be used like an Array. Assigning an Array replaces the values only; the path and the
+/// frozen flag are unchanged. Assigning a ModelArray copies the path and the flag as well. Like for an Array, copies
+/// share memory.
 class ModelArray : public Array {
  public:
-  /// Its path in the model, "layers.1.weight"; empty before setup().
+  /// The path in the model, such as "layers.1.weight". Empty before setup().
   const std::string& path() const;
-  bool empty() const { return size() == 0; }  ///< not set up, or absent (the bias of a layer without one)
+  bool empty() const {
+    return size() == 0;
+  }  ///< True before setup(), and if the array is absent, for example the bias of a layer without bias.
   /// True for a Parameter that is not frozen.
   bool trained() const { return kind_ == Kind::parameter && !frozen_; }
   /// True for a StateArray.
   bool state() const { return kind_ == Kind::state; }
-  bool frozen() const { return frozen_; }  ///< a Parameter that is not trained: freeze(model, pattern)
+  bool frozen() const {
+    return frozen_;
+  }  ///< True for a Parameter that is not trained because of freeze(model, pattern).
 
-  /// Sets the shape and initialiser for setup(). An array that has values keeps them. Throws ShapeError if their shape
-  /// differs.
+  /// Sets the shape and the initialiser that setup() uses. An array that already has values keeps them. Throws
+  /// ShapeError if those values have another shape.
   void declare(Shape shape, Initialiser initialise);
-  /// Called by setup: stores `path` and, if the array has no values but a declaration, creates them from the seed and
-  /// the path.
+  /// Called by setup(). Stores `path`. If the array was declared and has no values, creates them from the seed and the
+  /// path.
   void fill_in(std::string path, std::uint64_t seed, DType dtype);
   /// Freezes or unfreezes the parameter.
   void set_frozen(bool frozen) { frozen_ = frozen; }
 
-  /// True if mixed precision (nn/precision.h) does not convert it, as for the parameters of norms.
+  /// True if mixed precision (nn/precision.h) does not convert the array. Norms set this for their parameters.
   bool keeps_precision() const { return keeps_precision_; }
   /// Sets what keeps_precision() returns.
   void keep_precision(bool keep = true) { keeps_precision_ = keep; }
-  /// True for the 16-bit copy of an f32 parameter in mixed precision; its gradient is f32.
+  /// True for the 16-bit copy of an f32 parameter in mixed precision. The gradient of such a copy is f32.
   bool narrowed() const { return narrowed_; }
   /// Replaces the values by a 16-bit copy.
   void narrow(Array copy) {
@@ -73,7 +79,7 @@ class Parameter : public ModelArray {
  public:
   Parameter() : ModelArray(Kind::parameter) {}
   Parameter(Array values) : ModelArray(Kind::parameter, std::move(values)) {}
-  /// Values are created by setup(): `Parameter factor{{64}, init::ones()};`.
+  /// Creates the values in setup(): `Parameter factor{{64}, init::ones()};`.
   Parameter(Shape shape, Initialiser initialise) : Parameter() { declare(std::move(shape), std::move(initialise)); }
   /// Replaces the values.
   Parameter& operator=(Array values) {
@@ -82,14 +88,14 @@ class Parameter : public ModelArray {
   }
 };
 
-/// An array of a model that is saved with it but not trained: running statistics, tables.
+/// An array of a model that is saved with the model but not trained, such as running statistics or tables.
 class StateArray : public ModelArray {
  public:
-  /// An array that setup() does not fill.
+  /// Creates an array that setup() does not fill.
   StateArray() : ModelArray(Kind::state) {}
-  /// An array with these values.
+  /// Creates an array with these values.
   StateArray(Array values) : ModelArray(Kind::state, std::move(values)) {}
-  /// Values are created by setup().
+  /// Creates the values in setup().
   StateArray(Shape shape, Initialiser initialise) : StateArray() { declare(std::move(shape), std::move(initialise)); }
   /// Replaces the values.
   StateArray& operator=(Array values) {
@@ -98,24 +104,24 @@ class StateArray : public ModelArray {
   }
 };
 
-/// Gradients are taken with respect to trained arrays (called by grad/grad.h); gradients of the others are empty
-/// arrays.
+/// True if gradients are computed with respect to this array: it is a trained array of floats. The gradient of any
+/// other array is empty. Called by grad/grad.h.
 inline bool differentiable(const ModelArray& a) { return a.trained() && !a.empty() && is_float(a.dtype()); }
-/// A parameter that occurs several times in a model is one: its gradient is the sum over all occurrences.
+/// A parameter that occurs several times in a model has a single gradient, the sum over all occurrences.
 inline bool shares_gradient(const ModelArray&) { return true; }
 
-/// The dtype of the array's gradient: its own, but f32 for a 16-bit copy.
+/// Returns the dtype of the array's gradient: f32 for a 16-bit copy, otherwise the array's own dtype.
 inline DType gradient_dtype(const ModelArray& a) { return a.narrowed() ? DType::f32 : a.dtype(); }
 
-/// The input of a product with `weight`: in mixed precision, f32 x is rounded to the weight's 16-bit dtype, so that the
-/// product has it, too. Otherwise x.
+/// Converts the input of a product with `weight`. In mixed precision, f32 x is rounded to the 16-bit dtype of the
+/// weight, so that the product also has this dtype. Otherwise returns x.
 inline Array in_precision_of(const ModelArray& weight, const Array& x) {
   return weight.narrowed() && x.dtype() == DType::f32 ? x.astype(weight.dtype()) : x;
 }
 
-/// An entry in a list of a model's arrays. `array` shares the model's memory.
+/// An entry in a list of a model's arrays. `array` shares memory with the model.
 struct NamedArray {
-  std::string path;  ///< The path of the array in the model.
+  std::string path;  ///< Path of the array in the model.
   Array array;       ///< The array.
 };
 
@@ -149,7 +155,7 @@ struct PartVisitor {
   const std::function<void(A&, const Path&)>& use;
   void operator()(A& part, const Path& at) const { use(part, at); }
 };
-/// ModelArray, const if the model is.
+/// ModelArray, or const ModelArray for a const model.
 template <class Model>
 using PartOf = std::conditional_t<std::is_const_v<Model>, const ModelArray, ModelArray>;
 /// Calls `use(part, path)` for each array of a model.
@@ -174,7 +180,7 @@ using ConstParts = std::vector<std::pair<std::string, const ModelArray*>>;
 void set_frozen(const char* operation, const Parts& parts, std::string_view pattern, bool frozen);
 std::string summary_of(const ConstParts& parts);
 
-/// Copies arrays; the same array with the same view is copied once.
+/// Copies arrays. If the same view of an array occurs several times, it is copied once.
 class Cloner {
  public:
   Array operator()(const Array& a);
@@ -185,12 +191,13 @@ class Cloner {
 
 }  // namespace detail
 
-/// Whether a path matches a pattern, in which `*` matches any number of characters (dots too) and `?` one character.
+/// Returns true if the path matches the pattern. `*` matches any number of characters, including dots, and `?` matches
+/// one character.
 bool path_matches(std::string_view path, std::string_view pattern);
 
-/// The parameters of a model, including frozen ones, in the order of its members, without empty ones. Paths are
-/// relative to the given model: "layers.1.weight". A model with a plain Array does not compile, here and wherever
-/// models are trained.
+/// Returns the parameters of a model in the order of its members. Includes frozen parameters, but no empty ones. Paths
+/// are relative to the given model: "layers.1.weight". A model that contains a plain Array does not compile, here and
+/// in all functions that train models.
 template <class Model>
 std::vector<NamedArray> parameters(const Model& model) {
   std::vector<NamedArray> out;
@@ -199,7 +206,7 @@ std::vector<NamedArray> parameters(const Model& model) {
   });
   return out;
 }
-/// The state arrays of a model, likewise.
+/// Like parameters(), but returns the state arrays of a model.
 template <class Model>
 std::vector<NamedArray> states(const Model& model) {
   std::vector<NamedArray> out;
@@ -209,9 +216,9 @@ std::vector<NamedArray> states(const Model& model) {
   return out;
 }
 
-/// Freezes the parameters whose path matches the pattern (`freeze(model, "layers.0.*")`): they have no gradient, and
-/// optimisers skip them. Affects this value of the model only; earlier copies are unchanged. Throws ArgumentError if
-/// none matches.
+/// Freezes the parameters whose path matches the pattern: `freeze(model, "layers.0.*")`. Frozen parameters have no
+/// gradient, and optimisers skip them. Only this model object changes; existing copies do not. Throws ArgumentError if
+/// no path matches.
 template <class Model>
 void freeze(Model& model, std::string_view pattern = "*") {
   detail::set_frozen("freeze", detail::parts_of(model), pattern, true);
@@ -222,14 +229,15 @@ void unfreeze(Model& model, std::string_view pattern = "*") {
   detail::set_frozen("unfreeze", detail::parts_of(model), pattern, false);
 }
 
-/// A human-readable table: path, kind, dtype, shape and number of elements of every array, and totals. An array that
-/// occurs several times is counted once; the other rows refer to it as "as PATH".
+/// Returns a table with the path, kind, dtype, shape and number of elements of each array, and totals. An array that
+/// occurs several times is counted once; its other rows contain "as PATH".
 template <class Model>
 std::string summary(const Model& model) {
   return detail::summary_of(detail::parts_of(model));
 }
 
-/// A deep copy of a model (copying a model shares its arrays). Shared arrays stay shared.
+/// Returns a deep copy of a model, while a plain copy shares the arrays. Arrays that are shared within the model remain
+/// shared within the clone.
 template <class Model>
 Model clone(const Model& model) {
   detail::Cloner copy;

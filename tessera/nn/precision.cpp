@@ -9,7 +9,7 @@ namespace tessera::detail {
 
 namespace {
 
-constexpr double greatest_scale = 0x1p64, least_scale = 0x1p-64;  // the inverses of both are normal f32 numbers
+constexpr double greatest_scale = 0x1p64, least_scale = 0x1p-64;  // their inverses are normal f32 numbers
 
 bool has_copy(const ModelArray& a) { return !a.state() && a.dtype() == DType::f32; }
 
@@ -58,7 +58,7 @@ Precision::Precision(const char* asked, const PrecisionOptions& options, const P
                                  {"dtype", std::string(dtype_name(part->dtype()))},
                                  {"precision.dtype", std::string(dtype_name(options_.dtype))}},
                         .wrong = "mixed precision needs f32 parameters",
-                        .remedy = "Use setup(model, {.dtype = DType::f32}), or leave the precision out"});
+                        .remedy = "Use setup(model, {.dtype = DType::f32}), or remove the precision option"});
   }
   if (scales_) {
     const DeviceScope scope(device);
@@ -72,7 +72,7 @@ Precision::Precision(const char* asked, const PrecisionOptions& options, const P
                            .with = {{"keep", pattern}},
                            .wrong = "no parameter of this model has a matching path",
                            .remedy = "summary(model) lists the paths"});
-  // A shared parameter is one parameter with one gradient: if one occurrence keeps its precision, all do.
+  // A shared parameter has a single gradient. If one of its occurrences stays f32, all of them do.
   const auto keeps = [&](const std::string& path, const ModelArray& part) {
     return !has_copy(part) || part.keeps_precision() ||
            std::ranges::any_of(options_.keep, [&](const auto& pattern) { return path_matches(path, pattern); });
@@ -80,10 +80,10 @@ Precision::Precision(const char* asked, const PrecisionOptions& options, const P
   ArrayMap<bool> kept;
   for (const auto& [path, part] : model)
     if (!part->empty() && !part->state() && keeps(path, *part) && !kept.find(*part)) kept.add(*part, true);
-  // Copies have the same layout as the parameters, so that packed parameters are updated by one kernel.
+  // The copies have the same memory layout as the parameters, so that one kernel can update packed parameters.
   struct Extent {
     std::int64_t begin, end;
-    bool narrow = false;  ///< the model computes with some of these copies
+    bool narrow = false;  ///< whether the model computes with any of these copies
     Array copies = {};
   };
   std::map<const Storage*, Extent> memory;
@@ -144,8 +144,8 @@ void Precision::check_place(const char* asked, const ConstParts& model) const {
       continue;
     fail<ArgumentError>({.operation = asked,
                          .with = {{"path", path}},
-                         .wrong = "this array of the model has other memory than when the MixedPrecision was made, "
-                                  "which would update the old memory",
+                         .wrong = "the memory of this array was replaced after the MixedPrecision was created, so "
+                                  "that it would update the old memory",
                          .remedy = "Create it after setup and pack, from this model or one that shares its memory"});
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixed precision: weights are f32, and the model computes with 16-bit copies.
+// Mixed precision: parameters are stored in f32, and the model computes with 16-bit copies of them.
 #pragma once
 
 #include "tessera/grad/grad.h"
@@ -8,88 +8,91 @@
 
 namespace tessera {
 
-/// Options of loss scaling. f16 numbers below 6e-8 are 0, and gradients often are that small: the loss is multiplied by
-/// a scale before the gradient is computed, and the gradient divided by it afterwards (Micikevicius et al., "Mixed
-/// precision training", 2018). The scale is on the device, and is adjusted as by PyTorch's GradScaler; names and
-/// defaults are the same. A step whose loss or gradient is not finite is skipped and counted; it changes only the
+/// Options of loss scaling (Micikevicius et al., "Mixed precision training", 2018). Gradients are often below 6e-8,
+/// which f16 rounds to 0. The loss is therefore multiplied by a scale before the gradient is computed, and the gradient
+/// is divided by it afterwards. The scale is stored on the device and adjusted like in PyTorch's GradScaler, with the
+/// same names and defaults. A step with a non-finite loss or gradient is skipped and counted; it only changes the
 /// scale.
 struct LossScaleOptions {
-  std::optional<bool> enabled = {};      ///< default: for f16
-  double init_scale = 65536;             ///< from 2^-64 to 2^64; the scale does not grow beyond 2^64
-  double growth_factor = 2;              ///< after `growth_interval` finite steps in a row
-  double backoff_factor = 0.5;           ///< after a step that was not finite
-  std::uint64_t growth_interval = 2000;  ///< Steps without overflow after which the scale grows.
-  /// A smaller scale would not help: a non-finite step at this scale is handled as without a scale, so that a trainer's
-  /// check() reports it.
+  std::optional<bool> enabled = {};      ///< default: enabled for f16 only
+  double init_scale = 65536;             ///< between 2^-64 and 2^64; the scale never grows beyond 2^64
+  double growth_factor = 2;              ///< factor of the scale after `growth_interval` finite steps in a row
+  double backoff_factor = 0.5;           ///< factor of the scale after a non-finite step
+  std::uint64_t growth_interval = 2000;  ///< Number of finite steps in a row after which the scale grows.
+  /// A scale smaller than this would not help. A non-finite step at this scale is handled as without loss scaling, and
+  /// the trainer's check() reports it.
   double smallest = 0x1p-20;
 };
 
 /// Options of MixedPrecision.
 struct PrecisionOptions {
-  DType dtype = DType::f32;  ///< dtype of the copies: bf16 or f16; f32: no copies
-  /// Matching parameters stay f32, as those of norms always do. A shared parameter stays f32 if any of its paths
-  /// matches.
+  DType dtype = DType::f32;  ///< dtype of the copies: bf16 or f16; f32 disables mixed precision
+  /// Patterns of parameters that remain f32. Parameters of norms always remain f32. A shared parameter remains f32 if
+  /// any of its paths matches.
   std::vector<std::string> keep = {};
-  LossScaleOptions loss_scale = {};  ///< Options of the loss scale, which f16 needs.
+  LossScaleOptions loss_scale = {};  ///< Options of the loss scale, which is required for f16.
 };
 
 namespace detail {
 
-/// Freezes exactly the parameters that are frozen in the other model.
+/// Freezes the parameters that are frozen in the other model, and unfreezes all others.
 void freeze_as(const Parts& parts, const ConstParts& other);
 
-/// The copies of a model's parameters, and the loss scale.
+/// Manages the 16-bit copies of a model's parameters, and the loss scale.
 class Precision {
  public:
-  Precision() = default;  ///< f32
-  /// Throws ArgumentError or DtypeError for options out of range, a pattern that matches nothing, and parameters that
-  /// are not f32. `asked` is the name used in errors. The parameters' memory must not change from now on.
+  Precision() = default;  ///< plain f32
+  /// `asked` is the name of the calling function in error messages. Throws ArgumentError if an option is out of range
+  /// or a pattern matches no parameter, and DtypeError if parameters are not f32. The memory of the parameters must not
+  /// be replaced after this call.
   Precision(const char* asked, const PrecisionOptions& options, const Parts& model);
 
   bool narrows() const { return options_.dtype != DType::f32; }
   bool scales() const { return scales_; }
   const PrecisionOptions& options() const { return options_; }
-  /// Replaces a model's parameters by their copies.
+  /// Replaces the parameters of a model by their 16-bit copies.
   void narrow(const Parts& model) const;
-  /// In the form that ApplyOptions takes: one entry for each array of the model; some are empty.
+  /// The copies in the form that ApplyOptions expects: one entry for each array of the model, some of them empty.
   const std::vector<Array>& copies() const { return copies_; }
-  /// Updates the copies.
+  /// Updates the copies from the parameters.
   void refresh();
-  /// Whether weights were written since refresh() or mark_current(), as far as this library can tell.
+  /// Returns true if weights were written since refresh() or mark_current(), according to the write counters of their
+  /// memory.
   bool outdated() const;
   void mark_current();  ///< marks the copies as up to date
-  /// Throws ArgumentError if an array of this model has other memory than before.
+  /// Throws ArgumentError if an array of this model does not have the same memory as in the constructor.
   void check_place(const char* asked, const ConstParts& model) const;
 
-  // Loss scaling; only if scales().
-  Array scaled(const Array& loss) const;  ///< as f32 (f64 for f64)
-  Array inverse() const;                  ///< factor of the gradients
+  // Functions for loss scaling. Call them only if scales() is true.
+  Array scaled(const Array& loss) const;  ///< scaled loss, as f32 (f64 for f64)
+  Array inverse() const;                  ///< factor that removes the scale from the gradients
   Array is_at_min_scale() const;          ///< bool
-  /// Called after a step. `finite`: bool, whether the step was finite. `stopped`: u64, optional; unless it is 0 nothing
-  /// changes.
+  /// Adjusts the scale after a step. `finite` is a bool array that is true if the step was finite. `stopped` is an
+  /// optional u64 array; if it is not 0, the scale does not change.
   void update(const Array& finite, const std::optional<Array>& stopped);
-  std::vector<std::pair<std::string, Array>> kept() const;  ///< state that is saved
+  std::vector<std::pair<std::string, Array>> kept() const;  ///< state that checkpoints contain
   std::uint64_t skipped_steps() const;
   double scale() const;
-  // For user-written training loops.
-  void track_finite(const Array& loss, const ConstParts& gradient);  ///< records whether all are finite
-  /// Makes a step, unless any loss or gradient recorded since the last step was not finite.
+  // Functions for user-written training loops.
+  void track_finite(const Array& loss, const ConstParts& gradient);  ///< records whether loss and gradient are finite
+  /// Calls the optimiser, unless a recorded loss or gradient was not finite since the last step.
   void step(Optimiser& optimiser, const Parts& model, const ConstParts& gradient, const Training* mode);
 
-  Array scale_, good_, skipped_;  ///< f32, u64, u64, without dimensions: scale, finite steps in a row, skipped steps
+  Array scale_, good_, skipped_;  ///< arrays without dimensions. scale (f32), number of finite steps in a row (u64),
+                                  ///< number of skipped steps (u64)
 
  private:
   PrecisionOptions options_;
   bool scales_ = false;
-  std::optional<Array> finite_;          ///< whether everything recorded since the last step was finite
+  std::optional<Array> finite_;          ///< true if every loss and gradient since the last step was finite
   std::vector<Array> weights_, copies_;  ///< for each array of the model
-  std::vector<bool> narrow_;             ///< likewise: whether the model computes with the copy
+  std::vector<bool> narrow_;             ///< for each array of the model: whether the model computes with the copy
   std::vector<std::uint64_t> writes_;    ///< write counters of the weights' memory
 };
 
 }  // namespace detail
 
-/// Mixed precision for your own training loop. (A Trainer has TrainerOptions::precision.)
+/// Mixed precision for user-written training loops. Trainer has its own option, TrainerOptions::precision.
 ///
 ///   MixedPrecision precision(model, {.dtype = DType::f16});
 ///   for (std::uint64_t step = 0; step < steps; ++step) {
@@ -98,28 +101,31 @@ class Precision {
 ///     precision.step(optimiser, model, gradient, mode);
 ///   }
 ///
-/// The function is called with the model in which 16-bit copies replace the f32 parameters, including frozen ones,
-/// except those of norms. Layers compute in the copies' dtype; products, reductions, norms, softmax and losses are
-/// accumulated in f32. The gradient has the model's own dtypes, is not scaled, and is accumulated in f32. Weights that
-/// are written by other means (load_arrays) are copied again at the next call. It shares the model's memory, so create
-/// it after setup and pack. for_each_array visits `scale`, `good` and `skipped`, if there is a loss scale. Not movable.
+/// value_and_grad calls the function with a model in which 16-bit copies replace the f32 parameters, including frozen
+/// ones. Parameters of norms are not replaced. Layers compute in the dtype of the copies; products, reductions, norms,
+/// softmax and losses are accumulated in f32. The gradient is returned in the dtypes of the original model, without the
+/// scale, and is accumulated in f32. If the weights are written in another way, for example by load_arrays, the next
+/// call copies them again.
+///
+/// A MixedPrecision object shares the model's memory. Create it after setup and pack. for_each_array visits `scale`,
+/// `good` and `skipped` if there is a loss scale. Not movable.
 template <class Model>
 class MixedPrecision {
  public:
-  /// Throws ArgumentError or DtypeError for options out of range, or trained parameters that are not f32.
+  /// Throws ArgumentError or DtypeError if an option is out of range or a trained parameter is not f32.
   explicit MixedPrecision(const Model& model, const PrecisionOptions& options = {})
       : model_(model), state_("MixedPrecision", options, detail::parts_of(model_)) {
     state_.narrow(detail::parts_of(model_));
   }
   MixedPrecision(const MixedPrecision&) = delete;
   MixedPrecision& operator=(const MixedPrecision&) = delete;
-  /// The state that checkpoints contain.
+  /// The state that is saved in checkpoints.
   auto fields() {
     return std::tuple(field("scale", state_.scale_), field("good", state_.good_), field("skipped", state_.skipped_));
   }
 
-  /// As the function value_and_grad, with respect to the model only. Throws ArgumentError if the model's parameters
-  /// have other memory than when this object was created.
+  /// Like the function value_and_grad, but computes gradients with respect to the model only. Throws ArgumentError if
+  /// the memory of the model's parameters was replaced after this object was created.
   template <class F>
   auto value_and_grad(F f) {
     return [this, f = std::move(f)](const Model& model) {
@@ -140,16 +146,19 @@ class MixedPrecision {
     };
   }
 
-  /// The optimiser's step, which also updates the copies. With a loss scale, only the scale changes if a loss or
-  /// gradient of value_and_grad since the last step was not finite, even if clipping or sums have hidden that.
+  /// Runs the optimiser's step and updates the copies. With loss scaling, the step is skipped and only the scale
+  /// changes if value_and_grad computed a non-finite loss or gradient since the last step. This also applies if
+  /// clipping or sums have hidden the non-finite value.
   void step(Optimiser& optimiser, Model& model, const Model& gradient) { step(optimiser, model, gradient, nullptr); }
-  /// Also writes the pending updates of the model's state, as mode.apply(model) does; not if the step is skipped.
+  /// Also writes the pending updates of the model's state, like mode.apply(model), unless the step is skipped.
   void step(Optimiser& optimiser, Model& model, const Model& gradient, const Training& mode) {
     step(optimiser, model, gradient, &mode);
   }
 
-  std::uint64_t skipped() const { return state_.skipped_steps(); }  ///< skipped steps so far; waits for the device
-  /// scale of the loss, 1 without loss scaling; waits for the device
+  std::uint64_t skipped() const {
+    return state_.skipped_steps();
+  }  ///< number of skipped steps so far; waits for the device
+  /// Returns the loss scale, or 1 without loss scaling. Waits for the device.
   double scale() const { return state_.scale(); }
 
  private:
@@ -159,7 +168,7 @@ class MixedPrecision {
   }
   void check(const char* asked, const Model& model) const { state_.check_place(asked, detail::parts_of(model)); }
 
-  Model model_;  ///< the model with copies
+  Model model_;  ///< computes with the 16-bit copies
   detail::Precision state_;
 };
 

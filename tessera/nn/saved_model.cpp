@@ -20,7 +20,8 @@ std::string hash_of(std::span<const std::byte> bytes) {
   return sha256({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
-/// Matches `name` with `from` and returns `to` with `*` replaced by what the star matched; empty if it does not match.
+/// If `name` matches `from`, returns `to` with `*` replaced by the text that the star in `from` matched. Otherwise
+/// returns std::nullopt.
 std::optional<std::string> renamed(const std::string& name, const std::string& from, const std::string& to) {
   const std::size_t star = from.find('*');
   if (star == from.npos) return name == from ? std::optional(to) : std::nullopt;
@@ -107,7 +108,7 @@ LoadReport load_parts(const Parts& parts, const std::string& path, const LoadMod
   if (options.check_hashes)
     if (const auto manifest = manifest_of(file)) check_hashes(file, *manifest);
   const bool trainer = is_trainer_file(file);
-  std::map<std::string, std::string> names;  // by path
+  std::map<std::string, std::string> names;  // names in the file, by path
   std::vector<std::string> passed;
   for (const SafetensorsTensor& t : file.tensors())
     for (const auto& [from, to] : options.names) {

@@ -12,7 +12,8 @@ namespace tessera {
 
 namespace {
 
-/// `shape` maps the remaining fraction of the steps, 1 to 0, to the remaining fraction of the difference to `final`.
+/// `shape` maps the fraction of steps that remain, from 1 to 0, to the fraction of the difference to `final` that
+/// remains.
 Rate decaying(const char* name, double rate, const ScheduleOptions& o, double (*shape)(double left)) {
   if (o.steps <= o.warmup)
     fail<ArgumentError>({.operation = name,

@@ -7,14 +7,14 @@
 
 namespace tessera {
 
-/// A learning rate: a number, or a function of the number of steps made before (0 for the first).
+/// A learning rate: a constant, or a function of the number of previous steps (0 for the first step).
 class Rate {
  public:
-  /// A constant rate.
+  /// Creates a constant rate.
   Rate(double rate) : rate_([rate](std::uint64_t) { return rate; }) {}
-  /// A rate that depends on the step, counted from 0.
+  /// Creates a rate that depends on the step, counted from 0.
   Rate(std::function<double(std::uint64_t step)> rate) : rate_(std::move(rate)) {}
-  /// The rate of a step.
+  /// Returns the learning rate of a step.
   double at(std::uint64_t step) const { return rate_(step); }
 
  private:
@@ -23,16 +23,17 @@ class Rate {
 
 /// Options of the schedules.
 struct ScheduleOptions {
-  std::uint64_t steps = 0;   ///< step at which `final` is reached, counted from the first; constant afterwards
-  std::uint64_t warmup = 0;  ///< linear warm-up over the first steps: (step + 1) / warmup of the rate
-  double final = 0;          ///< the final rate
+  std::uint64_t steps = 0;  ///< number of steps after which the rate is `final` and remains constant
+  std::uint64_t warmup =
+      0;             ///< number of first steps with linear warm-up: their rate is multiplied by (step + 1) / warmup
+  double final = 0;  ///< final learning rate
 };
-/// A constant rate, after the warm-up.
+/// A constant learning rate, after an optional warm-up.
 Rate constant_rate(double rate, const ScheduleOptions& options = {});
-/// Decays linearly to `final`.
+/// A learning rate that decays linearly to `final`. Throws ArgumentError if `steps` is not greater than `warmup`.
 Rate linear_rate(double rate, const ScheduleOptions& options);
-/// Half a cosine from `rate` to `final` (Loshchilov and Hutter, "SGDR", 2017, without restarts). Throws ArgumentError,
-/// as linear_rate does, if `steps` does not exceed `warmup`.
+/// A learning rate that decays from `rate` to `final` along half a cosine (Loshchilov and Hutter, "SGDR", 2017, without
+/// restarts). Throws ArgumentError if `steps` is not greater than `warmup`.
 Rate cosine_rate(double rate, const ScheduleOptions& options);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seeds of the parts of a model: a function of the model's seed and the part's path, independent of the device and the
+// Seeds for the parts of a model. They depend on the model's seed and the part's path, but not on the device or the
 // order of layers. Internal.
 #pragma once
 

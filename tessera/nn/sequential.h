@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sequential and Residual: layers in sequence, and around another layer.
+// Sequential, which calls layers one after another, and Residual, which adds a layer's result to its input.
 #pragma once
 
 #include "tessera/nn/layer_observer.h"
@@ -17,7 +17,7 @@ decltype(auto) with_layer(Layer& layer, Use&& use) {
     return use(layer);
 }
 
-/// Calls `use(layer, index)` for each layer of a Sequential; for a variant, with the layer that it contains.
+/// Calls `use(layer, index)` for each layer of a Sequential. For a variant, passes the layer that it contains.
 template <class Store, class Use>
 void for_each_layer(Store& layers, Use&& use) {
   std::size_t i = 0;
@@ -31,7 +31,7 @@ void for_each_layer(Store& layers, Use&& use) {
     for (auto& layer : layers) one(layer);
 }
 
-/// The operations of a Sequential on its layers, a std::tuple or a std::vector.
+/// Implements Sequential for layers in a std::tuple or a std::vector.
 template <class Store>
 class LayerSequence {
  public:
@@ -40,8 +40,9 @@ class LayerSequence {
     for_each_layer(layers_, [&](const auto& layer, std::size_t i) { call(layer, i, y); });
     return y;
   }
-  /// Moves the arrays of each layer to its device, one for each layer, and marks the Sequential as placed. Models that
-  /// shared the arrays keep theirs. Throws ArgumentError if layers on different devices share an array.
+  /// Moves the arrays of each layer to its device, and marks the Sequential as placed. `devices` has one entry for each
+  /// layer. Models that shared the arrays keep the old arrays. Throws ArgumentError if layers on different devices
+  /// share an array.
   void place(const std::vector<Device>& devices) {
     place_layers(devices, count(), [&](std::size_t at, const PartFunction& use) {
       for_each_layer(layers_, [&](auto& layer, std::size_t i) {
@@ -50,7 +51,7 @@ class LayerSequence {
     });
     placed_ = true;
   }
-  /// Marks the Sequential as placed, with the layers on the devices that they were set up on.
+  /// Marks the Sequential as placed without moving arrays. Its layers run on the devices where they were set up.
   void place() { placed_ = true; }
   bool placed() const { return placed_; }
 
@@ -62,7 +63,7 @@ class LayerSequence {
       shape = after(layer, shape);
     });
   }
-  /// Empty if unknown, because a layer has no output_shape.
+  /// Returns an empty shape if a layer has no output_shape, because the result's shape is then unknown.
   Shape output_shape(const Shape& input) const {
     Shape shape = input;
     for_each_layer(layers_, [&](const auto& layer, std::size_t) { shape = after(layer, shape); });
@@ -89,8 +90,8 @@ class LayerSequence {
     else
       return layers_.size();
   }
-  /// Replaces y by the layer's result. (By reference: temporaries live to the end of the expression, and pending arrays
-  /// that are alive are computed.)
+  /// Replaces y by the layer's result. y is passed by reference because an argument passed by value would be alive
+  /// until the end of the expression, and pending arrays that are alive are computed.
   template <class Layer>
   void call(const Layer& layer, std::size_t i, Array& y) const {
     if (placed_) {
@@ -109,22 +110,23 @@ class LayerSequence {
     else
       return {};
   }
-  LayerPath path_;  ///< as set by setup
+  LayerPath path_;  ///< set by setup()
   bool placed_ = false;
 };
 
 }  // namespace detail
 
-/// Calls layers in sequence. Their paths are their indices: "0.weight", "2.bias". setup passes each layer its input
-/// shape, as far as the previous layers know theirs (output_shape).
+/// Calls layers one after another. The path of a layer is its index: "0.weight", "2.bias". setup() computes the input
+/// shape of each layer from the output_shape of the layers before it, as far as they define it.
 ///
-/// A placed Sequential spans several devices: each layer runs where its arrays are, and its input is copied there
-/// (gradients are copied back). Otherwise nothing is copied, and operands on different devices are an error.
+/// A placed Sequential can span several devices. Each layer runs on the device of its arrays. Inputs are copied to that
+/// device, and gradients are copied back. Without place(), nothing is copied, and operands on different devices are an
+/// error.
 template <class... Layers>
 class Sequential : public detail::LayerSequence<std::tuple<Layers...>> {
  public:
   Sequential() = default;
-  /// The layers, first to last.
+  /// Creates a Sequential from layers in call order.
   Sequential(Layers... layers)
     requires(sizeof...(Layers) > 0)
       : detail::LayerSequence<std::tuple<Layers...>>(std::tuple<Layers...>(std::move(layers)...)) {}
@@ -142,13 +144,13 @@ class Sequential : public detail::LayerSequence<std::tuple<Layers...>> {
   static constexpr std::size_t size() { return sizeof...(Layers); }
 };
 
-/// A number of layers that may be known only at run time: `Sequential{std::vector<Block>(depth)}`. For layers of
-/// several types use a std::variant: `std::vector<std::variant<Dense, Relu, Dropout>>`.
+/// A Sequential with a number of layers that can be chosen at run time: `Sequential{std::vector<Block>(depth)}`. To
+/// store layers of different types, use a std::variant: `std::vector<std::variant<Dense, Relu, Dropout>>`.
 template <class Layer>
 class Sequential<std::vector<Layer>> : public detail::LayerSequence<std::vector<Layer>> {
  public:
   Sequential() = default;
-  /// The layers, first to last.
+  /// Creates a Sequential from layers in call order.
   Sequential(std::vector<Layer> layers) : detail::LayerSequence<std::vector<Layer>>(std::move(layers)) {}
 
   /// Layer `i`.
@@ -158,12 +160,12 @@ class Sequential<std::vector<Layer>> : public detail::LayerSequence<std::vector<
   std::size_t size() const { return this->layers_.size(); }
 };
 
-/// x + layer(x) (He et al., "Deep residual learning", 2015).
+/// Residual connection: returns x + layer(x) (He et al., "Deep residual learning", 2015).
 template <class Layer>
 struct Residual {
-  Layer layer = {};  ///< The layer whose result is added.
+  Layer layer = {};  ///< The inner layer.
 
-  /// x + layer(x).
+  /// Returns x + layer(x).
   Array operator()(const Array& x) const {
     const Array y = layer(x);
     if (y.shape() != x.shape())
@@ -172,7 +174,7 @@ struct Residual {
                         .wrong = "the inner layer's result has another shape than its input"});
     return x + y;
   }
-  /// Sets up the layer; called by setup().
+  /// Sets up the inner layer; called by setup().
   void set_up(const LayerSetup& at) { at.part(layer, "layer", at.input()); }
   /// The shape of one sample's result.
   Shape output_shape(const Shape& input) const { return input; }
@@ -182,11 +184,12 @@ Residual(Layer) -> Residual<Layer>;
 
 namespace detail {
 
-/// A Dense with compile-time sizes.
+/// A Dense whose sizes are known at compile time.
 template <std::int64_t in, std::int64_t out>
 struct SizedDense {};
 
-// The number of inputs of a layer, if the compiler knows it. Outputs: 0 unknown, -1 same as the inputs.
+// The number of inputs and outputs of a layer type, if it is known at compile time, otherwise 0. An output of -1 means
+// that the layer has as many outputs as inputs.
 template <class T>
 inline constexpr std::int64_t input_of = 0;
 template <class T>
@@ -204,7 +207,7 @@ template <class T>
 inline constexpr std::int64_t output_of<T> = -1;
 
 struct Misfit {
-  std::size_t layer = 0;  ///< 0: unknown
+  std::size_t layer = 0;  ///< index of the layer that does not match; 0 if all match or sizes are unknown
   std::int64_t comes = 0, takes = 0;
 };
 template <class... Parts>
@@ -245,19 +248,20 @@ auto sequential_of(Parts... parts) {
   return Sequential<decltype(layer_of(parts))...>(layer_of(std::move(parts))...);
 }
 
-/// Type of an argument such as `tanh`, an overloaded name (C library, kernel language): the compiler cannot deduce the
-/// type and uses this default.
+/// Default type of an argument. It is used for the name of an overloaded function such as `tanh`, which is also
+/// declared by the C library and the kernel language, because the compiler cannot deduce its type.
 using LayerFunction = Array (*)(Array);
 
 }  // namespace detail
 
-/// A Dense for sequential: dense<784, 128> has 784 inputs and 128 outputs.
+/// A Dense with compile-time sizes, for sequential(): dense<784, 128> has 784 inputs and 128 outputs.
 template <std::int64_t in, std::int64_t out>
 inline constexpr detail::SizedDense<in, out> dense{};
 
-/// Creates a Sequential from layers, functions such as `relu` and `tanh`, vectors of layers, and dense<in, out>, whose
-/// sizes are checked at compile time: `sequential(dense<784, 128>, relu, dense<128, 10>)` is a Sequential<Dense,
-/// Elementwise, Dense>. The first 16 may be functions with overloaded names, such as `tanh`.
+/// Creates a Sequential from layers, functions such as `relu`, vectors of layers, and dense<in, out>:
+/// `sequential(dense<784, 128>, relu, dense<128, 10>)` returns a Sequential<Dense, Elementwise, Dense>. The sizes of
+/// dense<in, out> are checked at compile time. Only the first 16 arguments may be functions with overloaded names, such
+/// as `tanh`.
 inline Sequential<> sequential() { return {}; }
 #define TESSERA_1(F) F(1)
 #define TESSERA_2(F) TESSERA_1(F), F(2)

@@ -14,8 +14,8 @@ std::int64_t LayerSetup::inputs(const char* layer, std::int64_t given, int axis)
     fail<ShapeError>({.operation = "setup",
                       .with = {{"path", path.empty() ? "the model" : path}, {"layer", layer}},
                       .wrong = "the shape of the layer's input is unknown",
-                      .remedy = "Set its size where it is created, put it into a Sequential, or pass setup the .input "
-                                "of the first layer"});
+                      .remedy = "Set its size where it is created, put it into a Sequential, or pass the shape of one "
+                                "sample to setup as .input"});
   if (input_.empty()) return given;
   const auto d = static_cast<std::size_t>(normalise_axis("setup", axis, input_.size()));
   if (given != 0 && input_[d] != given)
@@ -25,14 +25,14 @@ std::int64_t LayerSetup::inputs(const char* layer, std::int64_t given, int axis)
                                {"takes", std::to_string(given)},
                                {"input of one sample", to_string(input_)}},
                       .wrong = "the layer's number of inputs differs from what the previous layer produces",
-                      .remedy = "Change one of the two, or leave the layer's inputs out so that they are inferred"});
+                      .remedy = "Change one of the two, or omit the layer's number of inputs so that it is inferred"});
   return input_[d];
 }
 
 namespace detail {
 
 namespace {
-/// The path without its last part: "layers.1.weight" belongs to the layer "layers.1".
+/// Removes the last part of a path: "layers.1.weight" belongs to the layer "layers.1".
 std::string above(const std::string& path) {
   const std::size_t dot = path.rfind('.');
   return dot == path.npos ? std::string() : path.substr(0, dot);

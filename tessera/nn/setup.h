@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// setup: creates the parameters of a model, and the interface that layers implement for it.
+// setup(), which creates the parameters of a model, and the functions that layers implement for it.
 //
-// A layer that infers its shapes has `void set_up(const LayerSetup& at)`, which declares its arrays. A layer that knows
-// its result's shape has `Shape output_shape(const Shape& input) const`. Shapes are those of one sample, without the
-// batch.
+// A layer that infers shapes implements `void set_up(const LayerSetup& at)` and declares its arrays there. A layer that
+// knows the shape of its result implements `Shape output_shape(const Shape& input) const`. All shapes are for one
+// sample, without the batch.
 #pragma once
 
 #include "tessera/nn/parameter.h"
@@ -13,13 +13,13 @@ namespace tessera {
 /// Options of setup().
 struct SetupOptions {
   std::uint64_t seed = 0;  ///< Seed of the parameters' initial values.
-  /// Shape of one sample, without the batch, for the first layer; a Sequential infers the others. Layers elsewhere need
-  /// explicit sizes. (Empty: unknown.)
+  /// Shape of one sample of the model's input, without the batch; empty if unknown. A Sequential infers the shapes
+  /// between its layers. Layers outside a Sequential need explicit sizes.
   Shape input = {};
   DType dtype = DType::f32;  ///< The dtype of the parameters.
 };
 
-/// The path of a layer without arrays; set by setup.
+/// The path of a layer that has no arrays. setup() sets it.
 class LayerPath {
  public:
   const std::string& text() const;  ///< The path; empty if the layer was not set up.
@@ -63,11 +63,11 @@ class LayerSetup {
 
   /// The layer's path: "layers.0".
   std::string path() const { return path_.text(); }
-  const Shape& input() const { return input_; }  ///< of one sample; empty: unknown
-  /// The number of inputs: `given` unless that is 0, otherwise the input's extent along `axis`. Throws ShapeError, with
-  /// the path, if neither is known or the two differ.
+  const Shape& input() const { return input_; }  ///< shape of one sample; empty if unknown
+  /// Returns the number of inputs: `given` if that is not 0, otherwise the input's extent along `axis`. Throws
+  /// ShapeError with the path if neither is known or if they differ.
   std::int64_t inputs(const char* layer, std::int64_t given, int axis) const;
-  /// For layers that contain layers: sets up one of them. `name` is the member's name, or its index.
+  /// Sets up a layer that is a part of this layer. `name` is the name of the member, or its index.
   template <class T, class Name>
   void part(T& layer, const Name& name, const Shape& input) const {
     detail::set_up_part(layer, Path(path_, name), input);
@@ -80,7 +80,7 @@ class LayerSetup {
 
 namespace detail {
 
-/// Visits the layers of a structure in order; the first gets the input.
+/// Visits the layers of a structure in order. Only the first layer receives the input shape.
 struct SetupVisitor {
   using leaves = SetupLeaves;
   Shape input;
@@ -107,17 +107,18 @@ struct FillVisitor {
   void operator()(LayerPath& path, const Path& at) const;
 };
 
-/// A layer's name in errors: its kind, and its path if one of its arrays has one.
+/// Returns a layer's name for errors: its kind, followed by its path if that is known from one of its arrays.
 std::string layer_name(const char* kind, const std::string& array_path);
 /// Throws ArgumentError if the layer that contains `array` was not set up.
 void check_initialized(const char* kind, const ModelArray& array);
 
 }  // namespace detail
 
-/// Returns the model with its parameters and state created on current_device(). Each array's values depend on the seed
-/// and its path only, not on the device or the rest of the model. Arrays that have values keep them, so parts of the
-/// model may be pretrained. Every array and Dropout stores its path, which errors name. Throws ShapeError, with the
-/// path, if a layer's input is unknown or differs from its declared size.
+/// Creates the parameters and state of a model on current_device(), and returns the model. The values of each array
+/// depend only on the seed and the array's path, not on the device or on other parts of the model. Arrays that already
+/// have values keep them, so parts of the model may be pretrained. Each array and each Dropout stores its path for
+/// error messages. Throws ShapeError with the path if a layer's input size is unknown or differs from its declared
+/// size.
 template <class Model>
 Model setup(Model model, const SetupOptions& options = {}) {
   if constexpr (!detail::traversable<Model, detail::ModelLeaves>) {

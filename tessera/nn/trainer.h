@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainer: training steps that run eagerly first, then are recorded and replayed; with checks for non-finite numbers,
-// saving and resuming.
+// Trainer runs training steps. It runs the first steps directly, then records and replays them. It also checks for
+// non-finite numbers, and saves and resumes training.
 #pragma once
 
 #include <string>
@@ -30,7 +30,7 @@ struct NoArrayInBatch {
 
 }  // namespace detail
 
-/// Trains a clone of a model; the given model, and its copies, keep their values.
+/// Trains a clone of a model. The given model and its copies are not changed.
 ///
 ///   Trainer trainer(model, Adam(model, {.lr = 1e-3}), [](const Net& m, const auto& batch) {
 ///     const auto& [x, y] = batch;
@@ -40,21 +40,21 @@ struct NoArrayInBatch {
 ///   trainer.check();
 ///   model = trainer.model();
 ///
-/// The loss is one number, and a function of the model, the batch and arrays on the device: a replayed step does not
-/// call it. It may draw from a Generator, and read training()->counter and step_number(). Other host values that change
-/// are detected (TrainerOptions::recorded): at once if they change in each step, otherwise up to 64 steps later; steps
-/// are not recorded from then on. A batch is any structure of arrays (array/traversal.h) without other values. Not
-/// movable; not thread-safe.
+/// The loss must be a single number, and may depend only on the model, the batch, and arrays on the device, because
+/// replayed steps do not call it. It may draw random numbers from a Generator and read training()->counter and
+/// step_number(). If it uses other host values that change, the trainer detects this and stops recording
+/// (TrainerOptions::recorded). Values that change in each step are detected before the first replay, others within 64
+/// steps. A batch is any structure that consists only of arrays (array/traversal.h). Not movable; not thread-safe.
 template <class Model, class Batch_ = std::tuple<Array, Array>>
 class Trainer : public TrainerBase {
  public:
   /// The input of one training step.
   using Batch = Batch_;
-  /// The loss of a batch, a single number.
+  /// Computes the loss of a batch as a single number.
   using Loss = std::function<Array(const Model& model, const Batch& batch)>;
 
-  /// Throws ArgumentError for a model without trained parameters, for trained parameters that are different views of
-  /// the same memory, and for options out of range.
+  /// Throws ArgumentError if the model has no trained parameters, if trained parameters are different views of the same
+  /// memory, or if an option is out of range.
   Trainer(const Model& model, AnyOptimiser optimiser, std::type_identity_t<Loss> loss, TrainerOptions options = {})
       : TrainerBase(std::move(optimiser), options),
         model_((detail::check_same_views("Trainer", detail::parts_of(model)),
@@ -75,10 +75,10 @@ class Trainer : public TrainerBase {
   }
   ~Trainer() override { forget(); }
 
-  /// Makes one training step: computes loss and gradient in a Training scope, clips, calls the optimiser, and updates
-  /// the model's state. With `accumulate` = n the optimiser is called in each n-th step. Returns the loss of this
-  /// batch, on the device. Arrays of the batch on other devices are copied to the model's. If it throws, the trainer is
-  /// unchanged.
+  /// Runs one training step: computes the loss and its gradient in a Training scope, clips the gradient, calls the
+  /// optimiser, and updates the model's state. With `accumulate` = n, the optimiser is called in every n-th step.
+  /// Returns the loss of this batch, on the device. Arrays of the batch that are on other devices are copied to the
+  /// model's device. If step throws, the trainer is unchanged.
   Array step(const Batch& batch) {
     std::vector<Array> arrays;
     for_each_array(batch, [&](const Array& a) { arrays.push_back(a); });
@@ -86,9 +86,10 @@ class Trainer : public TrainerBase {
     return step_arrays(arrays);
   }
 
-  /// The trained model at any time. It shares the trainer's memory, which further steps write.
+  /// Returns the trained model. May be called at any time. The result shares memory with the trainer, and later steps
+  /// change it.
   const Model& model() const { return model_; }
-  /// A deep copy of the model, after check().
+  /// Calls check(), then returns a deep copy of the model.
   Model trained() {
     check();
     return clone(model_);
@@ -110,7 +111,7 @@ class Trainer : public TrainerBase {
     })(computing());
     use(std::get<1>(std::move(losses)), detail::parts_of(gradient));
   }
-  /// Gradients of each device for its part of the batch, then their sum.
+  /// Computes gradients on each device for its part of the batch, then adds them up.
   void gradient_of_parts(std::size_t slot, const UseGradient& use) {
     std::vector<Array> arrays;
     for_each_array(*held_[slot], [&](const Array& a) { arrays.push_back(a); });
@@ -119,7 +120,7 @@ class Trainer : public TrainerBase {
     std::vector<std::vector<Array>> rows, losses;
     for (std::size_t k = 0; k < parts.size(); ++k) {
       const DeviceScope scope(devices()[k]);
-      std::optional<Training> mode;  // the first device uses the step's mode
+      std::optional<Training> mode;  // set for replicas; the first device uses the mode of the step
       if (k > 0) {
         mode.emplace(mode_of(k));
         replicas_[k - 1].copies.copy(detail::parts_of(computing()), detail::parts_of(replicas_[k - 1].model));
@@ -144,10 +145,10 @@ class Trainer : public TrainerBase {
     detail::ReplicaCopies copies;
   };
   Model model_;
-  std::vector<Replica> replicas_;      ///< one for each device except the first
-  std::optional<Model> narrow_model_;  ///< shares the model's memory except the 16-bit copies
+  std::vector<Replica> replicas_;      ///< for each device except the first
+  std::optional<Model> narrow_model_;  ///< shares the model's memory, except for the 16-bit copies
   Loss loss_;
-  const Batch* next_ = nullptr;             ///< only during step
+  const Batch* next_ = nullptr;             ///< set only during step()
   std::vector<std::optional<Batch>> held_;  ///< by slot
 };
 

@@ -92,7 +92,7 @@ TrainerBase::Slot& TrainerBase::slot_for(std::span<const Array> batch) {
     if (!one_device_) at = slots_.begin();
     if (at == slots_.end()) at = std::ranges::find_if(slots_, [](const auto& s) { return s == nullptr; });
     if (at == slots_.end()) {
-      check();  // the slot may contain the batch that was not finite
+      check();  // before eviction, because check() needs the slot's batch if it was not finite
       at = std::ranges::min_element(slots_, {}, [](const auto& s) { return s->last_use; });
       ++dropped_;
     }
@@ -111,7 +111,7 @@ TrainerBase::Slot& TrainerBase::slot_for(std::span<const Array> batch) {
 
 void TrainerBase::fill(Slot& slot, std::span<const Array> batch) {
   if (!one_device_) return;
-  // check() inspects the batch that was not finite, so batches are not overwritten after training has stopped.
+  // check() inspects the non-finite batch. Therefore, batches are not overwritten after training has stopped.
   const bool guarded = options_.check_finite && slot.filled;
   std::vector<Assignment> all;
   for (std::size_t i = 0; i < batch.size(); ++i) {
@@ -139,7 +139,7 @@ Array TrainerBase::step_arrays(std::span<const Array> batch) {
   }
   steps_ = number;
   if (!one_device_) check();
-  return slot.loss * 1;  // a separate array: the next step overwrites slot.loss
+  return slot.loss * 1;  // a copy, because the next step overwrites slot.loss
 }
 
 void TrainerBase::run(Slot& slot, bool update) {
@@ -147,7 +147,7 @@ void TrainerBase::run(Slot& slot, bool update) {
   if (slot.retry_at != 0 && uses_ >= slot.retry_at) slot.not_recorded_reason.clear(), slot.retry_at = 0;
   if (not_recorded_.empty() && slot.not_recorded_reason.empty()) {
     Queue& queue = current_queue(device_);
-    if (recorded_->core != &queue.core()) {  // sequences and their memory belong to one queue
+    if (recorded_->core != &queue.core()) {  // sequences and their memory belong to the previous queue
       for (auto& s : slots_)
         if (s != nullptr)
           for (Slot::Kind& k : s->kinds) k.sequence = CheckedSequence();
@@ -166,7 +166,7 @@ void TrainerBase::run_recorded(Slot& slot, bool update) {
   bool done = false;
   wrote_ = false;
   const auto eagerly = [&](std::string& why, const Error& e) {
-    if (wrote_ && !done) throw;  // the step cannot be restarted
+    if (wrote_ && !done) throw;  // the step cannot be restarted after it has written memory
     why = e.what();
     if (!done) work(slot, update);
   };
@@ -178,13 +178,13 @@ void TrainerBase::run_recorded(Slot& slot, bool update) {
   } catch (const KernelError& e) {
     eagerly(not_recorded_, e);
   } catch (const OutOfMemory& e) {
-    if (known && !done && !wrote_) {  // a comparison uses more memory than a replay
+    if (known && !done && !wrote_) {  // a comparison needs more memory than a replay
       if (unchecked < 2 * CheckedSequence::most_unchecked) {
         sequence.replay();
         ++replays_;
         return;
       }
-      sequence = CheckedSequence();  // replays are limited to a number of steps without comparison
+      sequence = CheckedSequence();  // too many replays since the last comparison
     }
     slot.retry_at = uses_ + slot.wait;
     slot.wait = std::min<std::uint64_t>(2 * slot.wait, 64);
@@ -203,13 +203,13 @@ void TrainerBase::drop_recordings() {
 std::string TrainerBase::differs(const std::string& difference, std::uint64_t unchecked) const {
   std::string why = fmt::format(
       "step {} differs from the recorded step: {}. The loss uses a host value that changes; a replay does not see the "
-      "change. Draw from a Generator or by training()->counter, compute schedules from step_number(), and keep other "
-      "numbers in arrays that are written between steps",
+      "change. Draw random numbers from a Generator or with training()->counter, compute schedules from step_number(), "
+      "and store other values in arrays that are written between steps",
       steps_ + 1, difference);
   if (unchecked != 0)
     logging::warn(
-        fmt::format("Trainer: {}. Up to {} before it may have used the old value (or, if the loss changes it, all {} "
-                    "replayed steps); steps are no longer recorded",
+        fmt::format("Trainer: {}. Up to {} before it may have used the old value (or all {} replayed steps, if the "
+                    "loss itself changes the value). Steps are no longer recorded",
                     why, count_noun(unchecked, "step"), replays_));
   return why;
 }
@@ -219,7 +219,7 @@ void TrainerBase::note_loss(Slot& slot, const Array& loss, const Array& finite) 
   const Array wide = loss.astype(sum_.dtype()), on = first_nonfinite_ == 0;
   std::vector<Assignment> all = {{slot.loss, loss}};
   if (check) {
-    // While the scale can still decrease, a step that is not finite is only skipped.
+    // While the scale can still decrease, a non-finite step is only skipped.
     const Array goes_on = scales ? finite | !precision_.is_at_min_scale() : finite;
     all.push_back({first_nonfinite_,
                    where((first_nonfinite_ != 0) | goes_on, first_nonfinite_, counter_ * slots_.size() + slot.index)});
@@ -242,7 +242,7 @@ void TrainerBase::work(Slot& slot, bool update) {
     loss = loss.reshape({}).to(device_);
     if (slot.loss.rank() != 0 || slot.loss.dtype() != loss.dtype()) slot.loss = Array::zeros({}, loss.dtype());
     if (sum_.rank() != 0) sum_ = Array::zeros({}, loss.dtype() == DType::f64 ? DType::f64 : DType::f32);
-    // Gradients are divided by the scale in a kernel that runs anyway.
+    // The division by the scale is fused into a kernel that runs anyway.
     std::optional<Array> inverse;
     if (scales && update) inverse = precision_.inverse();
     const auto unscaled = [&](Array row) {
@@ -259,7 +259,7 @@ void TrainerBase::work(Slot& slot, bool update) {
       for (const Array& row : rows) finite = finite & all(isfinite(row)).to(device_);
       finite.eval();
     }
-    // Allocations come before writes: if one fails, nothing has changed.
+    // All allocations are made before memory is written. If one fails, nothing has changed.
     std::optional<Array> stopped;
     if (check) stopped = first_nonfinite_;
     if (scales) stopped = where(finite & (first_nonfinite_ == 0), 0, 1).astype(DType::u64).eval();
@@ -316,9 +316,9 @@ void TrainerBase::check() {
            .with = {{"step", std::to_string(number)}},
            .wrong = "the loss or its gradient is not finite: " + found.text,
            .remedy = found.in_batch
-                         ? "Everything but Generators was restored to the state before this step. Correct the batch"
-                         : "Everything but Generators was restored to the state before this step. Lower the learning "
-                           "rate, clip the gradient, or inspect the batch"}),
+                         ? "Everything except Generators was restored to the state before this step. Correct the batch"
+                         : "Everything except Generators was restored to the state before this step. Lower the "
+                           "learning rate, clip the gradient, or inspect the batch"}),
       number);
 }
 
@@ -328,8 +328,8 @@ std::string TrainerBase::not_recorded() const {
     if (why.empty() && s != nullptr) why = s->not_recorded_reason;
   if (why.empty() && dropped_ != 0)
     why = fmt::format(
-        "batches have more shapes than the {} that are cached: {} evicted so far, and a shape that returns is recorded "
-        "again. Raise TrainerOptions::shapes, or pad batches to fewer shapes",
+        "batches have more shapes than the {} that are cached. {} evicted so far; an evicted shape is recorded "
+        "again when it is used. Increase TrainerOptions::shapes, or pad batches to fewer shapes",
         slots_.size(), count_noun(dropped_, "recording"));
   return why;
 }
@@ -353,7 +353,7 @@ double TrainerBase::mean_loss() {
   const double sum = sum_.dtype() == DType::f64 ? sum_.item<double>() : sum_.item<float>();
   sum_.fill(0);
   std::uint64_t count = steps_ - summed_from_;
-  // Nothing was added from the first non-finite step on.
+  // The first non-finite step and all later ones were not added to the sum.
   if (const std::uint64_t bad = options_.check_finite ? first_nonfinite_.item<std::uint64_t>() / slots_.size() : 0)
     count -= std::min(count, steps_ + 1 - bad);
   if (precision_.scales()) {

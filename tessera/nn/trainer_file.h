@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Identifies trainers' files. Internal.
+// Identifies files that Trainer::save wrote. Internal.
 #pragma once
 
 #include "tessera/array/safetensors.h"

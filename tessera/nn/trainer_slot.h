@@ -10,18 +10,18 @@
 namespace tessera {
 
 struct TrainerBase::Slot {
-  /// Steps that make an update, and steps that only accumulate their gradient.
+  /// There are two kinds of steps: those that end with an update, and those that only accumulate their gradient.
   struct Kind {
-    bool seen = false;  ///< run once: lazily created objects exist
+    bool seen = false;  ///< has run at least once, so that lazily created objects exist
     CheckedSequence sequence;
   };
   std::size_t index = 0;
   std::vector<Array> arrays;  ///< each batch is copied here
   bool filled = false;
-  Array loss;                       ///< of the last step of this shape, in its own dtype; one element
-  std::string not_recorded_reason;  ///< why steps of this shape are not recorded; or empty
+  Array loss;                       ///< loss of the last step of this shape: one element, in its own dtype
+  std::string not_recorded_reason;  ///< why steps of this shape are not recorded; empty if they are
   std::uint64_t retry_at = 0,
-                /// use count at which recording is retried, or 0; and how long to wait after the next failure
+                /// Value of uses_ at which recording is retried, or 0. `wait` is the delay after the next failure.
       wait = 8;
   std::uint64_t last_use = 0;
   std::array<Kind, 2> kinds;
@@ -29,7 +29,7 @@ struct TrainerBase::Slot {
 
 struct TrainerBase::Recordings {
   SequencePool pool;
-  const QueueCore* core = nullptr;  ///< of its queue
+  const QueueCore* core = nullptr;  ///< core of the queue
 };
 
 }  // namespace tessera

@@ -19,7 +19,7 @@ std::vector<float> Runner::outputs(const std::vector<float>& x) const {
   if (y.rank() < 1 || y.shape(0) != in.shape(0))
     fail<ShapeError>({.operation = "run a model for proofs",
                       .with = {{"x", to_string(in.shape())}, {"model(x)", to_string(y.shape())}},
-                      .wrong = "the model does not return one result per sample of the batch"});
+                      .wrong = "the model does not return one result for each sample of the batch"});
   return y.astype(DType::f32).to_vector<float>();
 }
 std::vector<float> Runner::gradients(const std::vector<float>& x, const std::vector<float>& weights) const {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Searches for counterexamples on the device: points of boxes and balls, at random and by projected gradients.
+// Searches for counterexamples on the device: tries random points of boxes and balls, and projected gradient descent.
 // Internal.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace tessera::verification {
 
-/// Runs a model on samples in contiguous host memory.
+/// Runs a model on samples that are stored contiguously in host memory.
 class Runner {
  public:
   Runner(const Subject& subject, Shape sample)
@@ -22,10 +22,11 @@ class Runner {
   const Shape& sample() const { return sample_; }
   Array run(const Array& x) const { return subject_.run(x); }
   Array batch(const std::vector<float>& x) const;
-  /// The same number of outputs for each sample. Throws ShapeError if the model's result is not (batch, ...).
+  /// Returns the outputs of all samples. Each sample has the same number of outputs. Throws ShapeError if the model's
+  /// result is not (batch, ...).
   std::vector<float> outputs(const std::vector<float>& x) const;
-  /// Gradient of the sum of all outputs times `weights` with respect to the samples; empty if the model has no
-  /// gradient.
+  /// Returns the gradient of the sum of all outputs times `weights`, with respect to the samples. Returns an empty
+  /// vector if the model has no gradient.
   std::vector<float> gradients(const std::vector<float>& x, const std::vector<float>& weights) const;
 
  private:
@@ -34,21 +35,21 @@ class Runner {
   std::int64_t size_;
 };
 
-/// Tries inputs of the region, and of the ball if there is one.
+/// Tries inputs from the region. If there is a ball, inputs must also be in the ball.
 class Attack {
  public:
   Attack(const Runner& runner, const std::vector<Goal>& goals, Region region, const Ball* ball, std::uint64_t seed)
       : runner_(runner), goals_(goals), region_(std::move(region)), ball_(ball), random_(seed) {}
-  /// Projected gradient descent (Madry et al., "Towards Deep Learning Models Resistant to Adversarial Attacks", 2018)
-  /// on each goal, from the centre, corners and random points. Returns points that seem to violate a goal, the worst
-  /// first.
+  /// Runs projected gradient descent (Madry et al., "Towards Deep Learning Models Resistant to Adversarial Attacks",
+  /// 2018) for each goal. Starts at the centre, at corners and at random points. Returns points that seem to violate a
+  /// goal, the worst one first.
   std::vector<std::vector<float>> by_gradients(int steps);
-  /// Likewise, but evaluates only these points.
+  /// Like by_gradients, but only evaluates the given points.
   std::vector<std::vector<float>> of_points(const std::vector<float>& x);
   std::vector<float> random_points(std::int64_t count);
   /// Projects a point into the region and the ball.
   void project(float* x) const;
-  /// The tried point with the smallest margin over all goals.
+  /// Returns the tried point with the smallest margin over all goals.
   const std::vector<float>& closest() const { return closest_; }
   double closest_margin() const { return closest_margin_; }
 

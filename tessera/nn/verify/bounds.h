@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds of a network's outputs for a region of inputs, as a device computes them in f32: by interval arithmetic, and
-// by linear bounds propagated backward to the input (CROWN; Zhang et al., "Efficient Neural Network Robustness
-// Certification with General Activation Functions", 2018). Internal.
+// Computes bounds of a network's outputs over a region of inputs. The bounds hold for the f32 results of a device. Uses
+// interval arithmetic, and linear bounds that are propagated backward to the input (CROWN; Zhang et al., "Efficient
+// Neural Network Robustness Certification with General Activation Functions", 2018). Internal.
 //
-// Everything is computed in f64, with its own rounding error added on the safe side: a sum of n products is within n
-// 2^-52 sum |a||b| of the computed value, and `reach` = sum |weight| max |x| + |bias| is the same sum, which a device's
-// f32 result is within gamma_n of (Higham). So both errors are one term.
+// Bounds are computed in f64 and widened by the f64 rounding error: a sum of n products differs from the computed value
+// by at most n 2^-52 sum |a||b|. A device computes the same sum in f32, with an error of at most gamma_n (Higham) times
+// `reach` = sum |weight| max |x| + |bias|. Both errors are proportional to `reach`, so they are added as a single term.
 #pragma once
 
 #include <algorithm>
@@ -20,11 +20,11 @@
 
 namespace tessera::verification {
 
-/// Unit round-off bound used for the f64 computations.
+/// Unit round-off that is assumed for f64 computations.
 constexpr double host64 = 0x1p-52;
 inline double largest_of(double lo, double hi) { return std::max(std::abs(lo), std::abs(hi)); }
 
-/// A box of floats, and a ball around another box that also contains the inputs.
+/// Region is a box of floats. Ball contains all inputs within a radius of another box.
 struct Region {
   std::vector<float> lo, hi;
 };
@@ -34,7 +34,7 @@ struct Ball {
   Norm norm = Norm::two;
 };
 
-/// Coefficient rows over a node's elements.
+/// Rows of coefficients, one column for each element of a node.
 struct Rows {
   std::int64_t count = 0, columns = 0;
   std::vector<double> at;
@@ -44,13 +44,15 @@ struct Rows {
 
 class Analysis {
  public:
-  /// `stop` is called periodically; if it returns true, bounds are left as tight as they are.
+  /// `stop` is called periodically. If it returns true, the bounds are no longer tightened.
   Analysis(const Network& net, const Ball* ball, std::function<bool()> stop = {})
       : net_(net), ball_(ball), stop_(std::move(stop)) {}
 
-  /// Interval bounds of every node. Returns false if a number may be infinite or NaN; why() says where.
+  /// Computes interval bounds of all nodes. Returns false if a number may be infinite or NaN; why() then returns the
+  /// reason.
   bool intervals(const Region& region);
-  /// Tightens the bounds by linear bounds of the activations' inputs. Call after intervals() with the same region.
+  /// Tightens the bounds with linear bounds of the inputs of activations. Must be called after intervals(), which sets
+  /// the region.
   bool linear();
   const std::string& why() const { return why_; }
 
@@ -59,20 +61,20 @@ class Analysis {
   };
   const Bounds& of(int node) const { return nodes_[static_cast<std::size_t>(node)].bounds; }
   const Bounds& output() const { return nodes_.back().bounds; }
-  /// A lower bound of each row times the node's elements; by intervals, or by linear bounds as well (then `to_input`
-  /// receives the input coefficients of each bound).
+  /// Returns a lower bound for each row, multiplied by the node's elements. lower_by_intervals uses intervals only.
+  /// lower uses linear bounds as well, and stores the input coefficients of each bound in `to_input`.
   std::vector<double> lower_by_intervals(int node, const Rows& rows) const;
   std::vector<double> lower(int node, const Rows& rows, Rows* to_input = nullptr) const;
-  /// If all outputs are one softmax: lower bound of their sum times `sign`, from its exact value 1; otherwise
-  /// -infinity.
+  /// If the outputs are the result of one softmax, returns a lower bound of their sum times `sign`. The exact sum is 1.
+  /// Otherwise returns -infinity.
   double softmax_sum(double sign) const;
 
  private:
   struct State {
     Bounds bounds;
-    std::vector<double> error;  ///< error of the device, per element
-    std::vector<double> reach;  ///< magnitude that host rounding is relative to, per element
-    std::vector<Lines> lines;   ///< of curves
+    std::vector<double> error;  ///< device error, per element
+    std::vector<double> reach;  ///< magnitude to which rounding errors on the host are relative, per element
+    std::vector<Lines> lines;   ///< linear bounds of curves
   };
   bool forward(std::size_t n);
   bool forward_linear(const Node& node, const Bounds& x, State& to);

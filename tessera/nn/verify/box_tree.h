@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bisection of a box. Internal.
+// Bisects a box into parts. Internal.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +10,26 @@
 
 namespace tessera::verification {
 
-/// Rounds to f32 downward (`down`) or upward.
+/// Rounds to f32, downward if `down` is true, otherwise upward.
 float round_outward(double v, bool down);
 
-/// A binary tree of sub-boxes. The halves of a box share no float, so nothing is counted twice and a box can be
-/// bisected down to single inputs.
+/// A binary tree of sub-boxes. The halves of a box have no float in common, so no input is counted twice, and a box can
+/// be bisected until its parts are single inputs.
 class BoxTree {
  public:
   BoxTree() : all_(1) {}
-  /// Bisects a part; returns the first half, which the second follows.
+  /// Bisects a part. Returns the index of the first half; the index of the second half is one greater.
   std::int32_t split(std::int32_t part, std::int32_t dimension);
   void decide(std::int32_t part, bool by_lines) { at(part).dimension = by_lines ? by_linear_bounds : by_intervals; }
   Region region(const Region& root, std::int32_t part) const;
-  /// True if part numbers are exhausted.
+  /// Returns true if no more parts can be numbered.
   bool full() const { return all_.size() > (1u << 31) - 4; }
   std::size_t bytes() const { return all_.capacity() * sizeof(Part); }
-  /// In pre-order, as Proof::tree.
+  /// Returns the tree in pre-order, in the format of Proof::tree.
   std::vector<std::int32_t> in_order() const;
 
   static constexpr std::int32_t by_intervals = -1, by_linear_bounds = -2;
-  /// Replaces a region by one of its halves.
+  /// Replaces a region by its lower or upper half.
   static void halve(Region& region, std::int32_t dimension, bool upper);
 
  private:
@@ -41,7 +41,7 @@ class BoxTree {
   std::vector<Part> all_;
 };
 
-/// Bounds that contain those of several parts.
+/// The smallest bounds that contain the bounds of several parts.
 struct Hull {
   std::vector<double> lo, hi;
   void add(const Analysis::Bounds& bounds);

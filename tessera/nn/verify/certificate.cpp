@@ -26,7 +26,7 @@ namespace {
 constexpr std::int64_t this_format = 1;
 constexpr const char* kind = "tessera certificate";
 
-/// The hashed parts of the file, by name.
+/// Returns the parts of the file that are hashed, by name.
 Json parts_of_file(const Certificate& c) {
   Json arrays = Json::object();
   for (const auto& [path, mark] : c.arrays)
@@ -68,14 +68,14 @@ void compare_layers(const Json& now, const Json& then, std::vector<std::string>&
   }
 }
 
-/// Checks each part of the box in the recorded split.
+/// Checks each part of the box, with the splits that the certificate recorded.
 class Again {
  public:
   Again(const verification::Network& net, const verification::Query& question, const std::vector<std::int32_t>& tree)
       : question_(question), net_(net), tree_(tree), analysis_(net, question.analysis_ball()) {}
-  /// Empty: all parts are decided.
+  /// Returns an empty string if all parts are decided.
   std::string run() {
-    std::vector<verification::Region> waiting = {question_.root};  // in pre-order: the next one is last
+    std::vector<verification::Region> waiting = {question_.root};  // in pre-order; the last element is the next one
     for (const std::int32_t what : tree_) {
       if (waiting.empty()) return "the recorded splits contain extra entries";
       verification::Region region = std::move(waiting.back());
@@ -108,7 +108,7 @@ class Again {
   verification::Analysis analysis_;
 };
 
-/// Computes the bounds again, and records differences.
+/// Computes the bounds again, and records differences to the certificate.
 void prove_again(const verification::Subject& subject, const Certificate& c, CertificateCheck& check) {
   const verification::Network net = network_of(subject.layers, c.box.shape);
   if (!net.unknown.empty()) return check.changed.push_back(net.unknown);
@@ -167,7 +167,7 @@ Certificate certificate_of_subject(const Subject& subject, const Proof& proof) {
                 .margin = proof.margin,
                 .tree = proof.tree,
                 .edited = {}};
-  // exp may differ in the last bit on another machine.
+  // Widens the bounds slightly, because exp may differ in the last bit on another machine.
   const auto slack = [](double v) { return 1e-9 * (1 + std::abs(v)); };
   for (double& v : c.low) v -= slack(v);
   for (double& v : c.high) v += slack(v);
@@ -187,7 +187,7 @@ CertificateCheck check_subject(const Subject& subject, const Certificate& c) {
   compare_arrays(digests_of(subject.layers), c.arrays, check.changed);
   if (check.changed.empty()) try {
       prove_again(subject, c, check);
-    } catch (const Error& e) {  // for example, the box has another shape
+    } catch (const Error& e) {  // for example, if the box has another shape
       check.changed.push_back(e.what());
     }
   check.holds = check.changed.empty();
@@ -202,7 +202,7 @@ void save_certificate(const Certificate& c, const std::string& path) {
   Json file = {{"kind", kind}, {"format", this_format}};
   for (const auto& [name, part] : parts.items()) file[name] = part;
   for (const auto& [name, part] : parts.items()) file["hashes"][name] = sha256(part.dump());
-  // One line per part, so that a diff shows which one changed.
+  // Writes each part on one line, so that a diff shows which part changed.
   std::string text = "{\n";
   for (const auto& [name, part] : file.items())
     text += Json(name).dump() + ": " + part.dump() + (name == "hashes" ? "\n" : ",\n");
@@ -242,7 +242,8 @@ Certificate load_certificate(const std::string& path) {
     c.tree = file.at("splits").get<std::vector<std::int32_t>>();
     const Json parts = parts_of_file(c), &hashes = file.at("hashes");
     for (const auto& [name, part] : parts.items()) {
-      // Hashes both the text and the parsed value, which detects numbers edited beyond float precision.
+      // Hashes both the text and the parsed value. The hash of the text also detects edits of digits beyond float
+      // precision.
       const std::string hash = hashes.value(name, "");
       if (hash != sha256(file.at(name).dump()) || hash != sha256(part.dump())) c.edited.push_back(name);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Certificates: proofs in files, which can be checked again without a search.
+// Certificates: proofs in files. They can be checked without repeating the search.
 #pragma once
 
 #include <map>
@@ -10,58 +10,59 @@
 
 namespace tessera {
 
-/// The contents of a certificate file: JSON with a SHA-256 hash of each part, to detect which one was edited.
+/// The contents of a certificate file. The file is JSON and contains a SHA-256 hash of each part, which shows which
+/// part was edited.
 struct Certificate {
-  std::string library;  ///< the version that wrote it; any version that supports the format can check it
-  std::string device;   ///< the model's device, "cpu:0"; can be checked on any device
-  std::string layers;   ///< describe(model)
-  std::map<std::string, verification::ArrayDigest> arrays;  ///< The model's arrays, by path, as hashes.
+  std::string library;  ///< version that wrote the file; all versions that support the format can check it
+  std::string device;   ///< the model's device, such as "cpu:0"; the certificate can be checked on any device
+  std::string layers;   ///< the result of describe(model)
+  std::map<std::string, verification::ArrayDigest> arrays;  ///< Digests of the model's arrays, by path.
   Property property;                                        ///< The proven property.
-  InputBox box;                                             ///< The inputs that it was proven for.
-  std::int64_t batch = 1;                                   ///< most samples per call (ProveOptions)
-  std::int64_t kept_class = -1;                             ///< The class that `robust` proves constant.
-  std::vector<double> low, high;                            ///< bounds of the outputs, slightly wider than the proof's
+  InputBox box;                                             ///< The inputs for which it was proven.
+  std::int64_t batch = 1;                                   ///< largest number of samples per call (ProveOptions)
+  std::int64_t kept_class = -1;                             ///< The class that `robust` proves to be constant.
+  std::vector<double> low, high;                            ///< bounds of the outputs, slightly wider than in the proof
   double margin = 0;                                        ///< The margin of the proof.
-  std::vector<std::int32_t> tree;                           ///< Proof::tree
+  std::vector<std::int32_t> tree;                           ///< The splits of the box; see Proof::tree.
   std::vector<std::string> edited;                          ///< parts of the file that do not match their hash
 };
 
 /// The result of check_certificate.
 struct CertificateCheck {
   bool holds = false;  ///< True if the proof holds for this model.
-  /// Differences: "array 0.weight has different elements", "the property was edited in the file".
+  /// Differences, such as "array 0.weight has different elements" or "the property was edited in the file".
   std::vector<std::string> changed;
-  std::uint64_t boxes = 0;  ///< proven again
-  double seconds = 0;       ///< How long it took.
+  std::uint64_t boxes = 0;  ///< number of boxes that were proven again
+  double seconds = 0;       ///< Duration in seconds.
 };
-/// Human-readable lines: whether the certificate is valid, and what changed.
+/// Describes on several lines whether the certificate is valid, and what changed.
 std::string to_string(const CertificateCheck& check);
 
 namespace verification {
-/// Creates the certificate of a proof; called by certificate_of().
+/// Creates a certificate from a proof; called by certificate_of().
 Certificate certificate_of_subject(const Subject& subject, const Proof& proof);
 /// Proves the certificate's property again; called by check_certificate().
 CertificateCheck check_subject(const Subject& subject, const Certificate& certificate);
 }  // namespace verification
 
-/// Creates a certificate for a proof of a model, after checking the proof again with its recorded splits. Throws
-/// ArgumentError if nothing was proven, or if the proof does not hold for the current model.
+/// Creates a certificate from a proof of a model. Checks the proof again first, with its recorded splits. Throws
+/// ArgumentError if the property was not proven, or if the proof does not hold for the current model.
 template <class Model>
 Certificate certificate_of(const Model& model, const Proof& proof) {
   return verification::certificate_of_subject(verification::subject_of(model), proof);
 }
-/// Checks that the model is the certificate's (layers and each array), that the file was not edited, and that this
-/// version of the library can prove the bounds again, for each recorded part of the box by the recorded method. The
-/// result is about the device that the model is on now.
+/// Checks a certificate for a model: whether the layers and all arrays of the model are those in the certificate,
+/// whether the file was not edited, and whether this version of the library can prove the bounds again. For each
+/// recorded part of the box, it uses the recorded method. The result applies to the current device of the model.
 template <class Model>
 CertificateCheck check_certificate(const Model& model, const Certificate& certificate) {
   return verification::check_subject(verification::subject_of(model), certificate);
 }
 
-/// Writes a certificate; the file is replaced atomically. Throws the errors of save_npy.
+/// Writes a certificate to a file. The file is replaced atomically. Throws the errors of save_npy.
 void save_certificate(const Certificate& certificate, const std::string& path);
-/// Reads a certificate. Throws the errors of InputFile, and FormatError if the file is not a certificate. Edits are
-/// reported by check_certificate.
+/// Reads a certificate from a file. Throws the errors of InputFile, and FormatError if the file is not a certificate.
+/// Edits of the file are not an error here; check_certificate reports them.
 Certificate load_certificate(const std::string& path);
 
 }  // namespace tessera

@@ -25,7 +25,7 @@ Counterexample pair_of(const Runner& runner, const Sample& x, const Sample& othe
           output_of(runner.outputs(other), in.device()), std::move(what)};
 }
 
-/// How the outputs of two inputs violate `monotone` or `lipschitz`; empty if they do not.
+/// Describes how the outputs of two inputs violate `monotone` or `lipschitz`. Returns an empty string if they do not.
 std::string wrong_with_pair(const Property& p, const Sample& x, const Sample& other, const std::vector<float>& y,
                             const std::vector<float>& other_y) {
   const double away = distance(Norm::infinity, x.data(), other.data(), static_cast<std::int64_t>(x.size()));
@@ -40,8 +40,8 @@ std::string wrong_with_pair(const Property& p, const Sample& x, const Sample& ot
   return {};
 }
 
-/// Each sample changed in its own way: input `p.input` set to another sample's value, or all inputs changed within the
-/// radius.
+/// Changes each sample randomly. For monotone, input `p.input` is set to its value in another sample. Otherwise, all
+/// inputs are changed within the radius.
 Sample changed(const Property& p, const Sample& x, std::size_t size, std::mt19937_64& random) {
   Sample out = x;
   std::uniform_real_distribution<double> part(-1, 1);
@@ -178,7 +178,7 @@ std::optional<Counterexample> confirmed_pair(const Runner& runner, const Propert
   Sample other = x;
   if (distance(property.norm, near.data(), x.data(), size) > property.radius) return std::nullopt;
   if (class_at(runner, near) == class_at(runner, other)) {
-    other = near, near = centre;  // both in the box: bisect between them
+    other = near, near = centre;  // both are in the box: bisect the segment between them
     const std::int64_t kept = class_at(runner, near);
     if (kept == class_at(runner, other)) return std::nullopt;
     for (int i = 0; i < 200 && distance(property.norm, near.data(), other.data(), size) > property.radius; ++i) {
@@ -201,7 +201,7 @@ std::optional<Counterexample> search_subject(const Subject& subject, const Prope
                          .wrong = what,
                          .remedy = remedy});
   };
-  if (training() != nullptr) wrong("properties are about inference, and this is a Training scope");
+  if (training() != nullptr) wrong("properties apply to inference, but this is a Training scope");
   if (data.rank() < 1 || data.size() == 0) wrong("data must be a non-empty batch of samples, (batch, ...)");
   const Shape sample(data.shape().begin() + 1, data.shape().end());
   if (property.kind == Property::Kind::monotone && property.input >= element_count(sample))

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Confirms candidate counterexamples by running the model on them alone. Internal.
+// Confirms candidate counterexamples by running the model on each of them separately. Internal.
 #pragma once
 
 #include "tessera/nn/verify/attack.h"
 
 namespace tessera::verification {
 
-/// The class that the model predicts for one sample; -1 if it has none.
+/// Returns the class that the model predicts for one sample, or -1 if there is none.
 std::int64_t class_at(const Runner& runner, const std::vector<float>& x);
-/// For `finite`, `bounded`, `inequality`, `probabilities`.
+/// Confirms a counterexample of `finite`, `bounded`, `inequality` or `probabilities`.
 std::optional<Counterexample> confirmed(const Runner& runner, const Property& property, const std::vector<float>& x);
-/// For `robust`: finds two inputs of different classes, within the radius, one of them in the box. `x` is near the box
-/// and has another class than the box's `centre`. If the box's input nearest to x has x's class, too, the class changes
-/// within the box, and the pair is found by bisection.
+/// Confirms a counterexample of `robust`: returns two inputs of different classes, within the radius of each other,
+/// with one of them in the box. `x` must be near the box and have another class than `centre`, the centre of the box.
+/// If the point of the box that is nearest to x has the same class as x, the class changes within the box, and the pair
+/// is found by bisection.
 std::optional<Counterexample> confirmed_pair(const Runner& runner, const Property& property, const InputBox& box,
                                              const std::vector<float>& centre, const std::vector<float>& x);
 

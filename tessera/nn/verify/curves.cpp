@@ -10,10 +10,12 @@ namespace tessera::verification {
 
 namespace {
 
-/// Error of the host's functions and the arithmetic around them, relative and absolute: some f64 ulps.
+/// Bound of the relative and absolute error of functions on the host, including the arithmetic around them: a few f64
+/// ulps.
 constexpr double host = 1e-14;
 
-/// The largest |f''|: of tanh 4 / (3 sqrt 3), of sigmoid 1 / (6 sqrt 3), of silu 1/2 and of gelu sqrt(2 / pi), at 0.
+/// The largest |f''|: 4 / (3 sqrt 3) for tanh, 1 / (6 sqrt 3) for sigmoid, 1/2 for silu (at 0), and sqrt(2 / pi) for
+/// gelu (at 0).
 double bend(CurveKind kind) {
   switch (kind) {
     case CurveKind::tanh: return 0.77;
@@ -22,7 +24,7 @@ double bend(CurveKind kind) {
     default: return 0.7979;
   }
 }
-/// Where silu and gelu have their minimum.
+/// The position of the minimum of silu and gelu.
 double turn(CurveKind kind) { return kind == CurveKind::silu ? -1.2784645427610738 : -0.7517915246935645; }
 bool piecewise(CurveKind kind) { return kind == CurveKind::relu || kind == CurveKind::leaky; }
 
@@ -30,8 +32,8 @@ Lines lines_of_pieces(Curve c, Interval x) {
   const double left = c.kind == CurveKind::relu ? 0 : c.slope;
   if (x.lo >= 0) return {1, 0, 1, 0};
   if (x.hi <= 0) return {left, 0, left, 0};
-  // Between the two pieces f is convex (concave if the left one is steeper): the chord bounds one side, and any slope
-  // between the two bounds the other.
+  // The interval contains both pieces. f is convex, or concave if the left piece is steeper. The chord is the bound on
+  // one side. On the other side, any slope between the slopes of the pieces is a valid bound.
   const double chord = (x.hi - left * x.lo) / (x.hi - x.lo);
   const double near = x.hi > -x.lo ? 1 : left;
   const double slack = host * (std::abs(left * x.lo) + x.hi + std::abs(chord) * (x.hi - x.lo));
@@ -64,7 +66,7 @@ Interval range(Curve c, Interval x) {
   }
   const double slack = host * (1 + std::max(std::abs(a), std::abs(b)));
   out.lo -= slack, out.hi += slack;
-  // Removes rounding beyond the function's range.
+  // Rounding cannot leave the range of the function.
   if (c.kind == CurveKind::tanh) out = {std::max(out.lo, -1.0), std::min(out.hi, 1.0)};
   if (c.kind == CurveKind::sigmoid) out = {std::max(out.lo, 0.0), std::min(out.hi, 1.0)};
   return out;
@@ -80,8 +82,8 @@ Lines lines(Curve c, Interval x) {
     const Interval flat = range(c, x);
     return {0, flat.lo, 0, flat.hi};
   }
-  // Between neighbouring grid points, f(x) - slope x is within bend h^2 / 8 of the chord for any slope: its extremes on
-  // the grid plus that are bounds.
+  // Between two neighbouring grid points, f(x) - slope x differs from its chord by at most bend h^2 / 8, for any slope.
+  // Its extremes on the grid, widened by this amount, are therefore bounds.
   std::array<double, pieces + 1> at, f;
   for (int i = 0; i <= pieces; ++i) at[i] = i == pieces ? x.hi : x.lo + width * i / pieces, f[i] = value(c, at[i]);
   const double h = width / pieces * (1 + 1e-6), slack = bend(c.kind) * h * h / 8 + host * (1 + far) * 4;
@@ -122,13 +124,13 @@ double device_error(Curve c, Interval x) {
     case CurveKind::relu: return x.hi > 0 ? smallest32 : 0;  // exact, except for flushing to zero
     case CurveKind::leaky: return x.lo < 0 ? ulp32 * std::abs(c.slope * x.lo) + 2 * smallest32 : smallest32;
     case CurveKind::tanh: return (tanh_ulp + 0.5) * ulp32 * most_y + smallest32;
-    // exp, an addition and a division, all relative errors.
+    // exp, an addition and a division. All of their errors are relative.
     case CurveKind::sigmoid: return (exp_ulp + 1 + divide_ulp + 1) * ulp32 * most_y + 2 * smallest32;
-    // As sigmoid. If exp(-x) overflows, the result is 0, where |f| is below 2^-121. Division may be computed by 1 / y,
-    // which may be flushed: |x| 2^-126.
+    // Like sigmoid. If exp(-x) overflows, the result is 0, and |f| is below 2^-121. The device may divide by computing
+    // 1 / y, which may be flushed to zero; the error is then |x| 2^-126.
     case CurveKind::silu: return (exp_ulp + 1 + divide_ulp + 2) * ulp32 * most_y + 0x1p-120 + smallest32 * (2 + most_x);
-    // The argument's rounding moves erf by less than an ulp; 1 + erf cancels, so its error is absolute, times half of
-    // |x|.
+    // Rounding the argument changes erf by less than an ulp. 1 + erf may cancel, so its error is absolute. It is
+    // multiplied by |x| / 2.
     default: return (erf_ulp + 3) * ulp32 * 0.5 * most_x + ulp32 * most_y + smallest32 * (2 + most_x);
   }
 }

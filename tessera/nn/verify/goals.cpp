@@ -18,7 +18,7 @@ Rows rows_of(const std::vector<Goal>& goals, const std::vector<std::size_t>& whi
   return rows;
 }
 
-/// Bounds of the goals that are not yet met, in their order.
+/// Goals that are not yet met, with their current bounds.
 struct Waiting {
   std::vector<std::size_t> goals;
   std::vector<double> bounds;
@@ -55,7 +55,7 @@ std::vector<Goal> goals_of(const Property& p, std::int64_t outputs, std::int64_t
         const double c = p.coefficients[static_cast<std::size_t>(i)];
         if (std::abs(c) >= 0x1p-500)
           goal.terms.emplace_back(i, -c);
-        else if (c != 0)  // products with it could underflow in f64; they are below 2^-500 times the largest float
+        else if (c != 0)  // products with c could underflow in f64; they are below 2^-500 times the largest float
           goal.at_least = std::nextafter(goal.at_least + 0x1p-372, infinity);
       }
       out.push_back(std::move(goal));
@@ -63,7 +63,7 @@ std::vector<Goal> goals_of(const Property& p, std::int64_t outputs, std::int64_t
     }
     case Property::Kind::probabilities: {
       between(0, 1 + p.tolerance);
-      // slightly stricter than required, to cover the rounding of a user's own sum
+      // The goal is slightly stricter than required, to cover rounding when a user adds up the outputs.
       for (const double sign : {1.0, -1.0}) {
         Goal goal{.at_least = sign > 0 ? 1 - p.tolerance + 1e-12 : -1 - p.tolerance + 1e-12, .whole_sum = true};
         for (std::int64_t i = 0; i < outputs; ++i) goal.terms.emplace_back(i, sign);
@@ -72,7 +72,7 @@ std::vector<Goal> goals_of(const Property& p, std::int64_t outputs, std::int64_t
       break;
     }
     case Property::Kind::robust:
-      for (std::int64_t i = 0; i < outputs; ++i)  // the class is the first of equal maxima
+      for (std::int64_t i = 0; i < outputs; ++i)  // of several equal maxima, the first one is the class
         if (i != kept_class) out.push_back({{{kept_class, 1.0}, {i, -1.0}}, 0, i < kept_class});
       break;
     default: break;

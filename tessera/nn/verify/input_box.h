@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Boxes of inputs, for proofs.
+// Boxes of inputs, over which properties are proven.
 #pragma once
 
 #include <string>
@@ -9,22 +9,24 @@
 
 namespace tessera {
 
-/// All f32 inputs of one sample whose elements (in C order) are between two bounds, inclusive.
+/// A set of inputs: all f32 samples whose elements are between two bounds, inclusive. Elements are in C order.
 struct InputBox {
   Shape shape = {};                        ///< The shape of one sample.
-  std::vector<float> low = {}, high = {};  ///< The lower and upper bound of each element.
+  std::vector<float> low = {}, high = {};  ///< Lower and upper bounds of the elements.
 
-  /// All elements have bounds `low` and `high`. Throws ArgumentError if they are not finite or not in this order.
+  /// A box with the same bounds for all elements, or with a lower and an upper bound for each element. Throws
+  /// ArgumentError if bounds are not finite, or if a lower bound exceeds its upper bound.
   static InputBox of(const Shape& shape, float low, float high);
   static InputBox of(const Array& low, const Array& high);
-  /// All inputs that differ by at most `radius` from a sample in each element (a ball of the infinity norm).
+  /// A box of all inputs whose elements differ from those of a sample by at most `radius` (a ball of the infinity
+  /// norm).
   static InputBox around(const Array& sample, double radius);
-  /// A single input.
+  /// A box that contains a single input.
   static InputBox at(const Array& sample) { return around(sample, 0); }
 
-  void check() const;                    ///< throws ArgumentError as above; ShapeError for bounds of another size
-  bool holds(const float* input) const;  ///< True if each element of `input` is within its bounds.
+  void check() const;  ///< throws ArgumentError like of(), and ShapeError if the number of bounds is wrong
+  bool holds(const float* input) const;  ///< Returns true if each element of `input` is within its bounds.
 };
-std::string to_string(const InputBox& box);  ///< "(2,) from -1 to 1"
+std::string to_string(const InputBox& box);  ///< Formats as "(2,) from -1 to 1".
 
 }  // namespace tessera

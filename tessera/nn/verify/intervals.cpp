@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Interval bounds.
+// Computation of interval bounds.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace tessera::verification {
 
 namespace {
 
-/// Whether every term of a row is at least 0 (`sign` 1), or at most 0 (-1). Then so is their sum, regardless of
-/// rounding and flushing.
+/// Returns true if every term of a row is at least 0 (`sign` is 1), or at most 0 (`sign` is -1). The sum then has the
+/// same sign, regardless of rounding and flushing.
 bool terms_have_sign(const Linear& m, std::size_t r, const Analysis::Bounds& x, double sign) {
   if (m.bias[r] * sign < 0) return false;
   for (std::size_t i = m.first[r]; i < m.first[r + 1]; ++i)
@@ -37,7 +37,8 @@ bool Analysis::intervals(const Region& region) {
   return true;
 }
 
-/// Computes the bounds of node n from its inputs'. Earlier bounds for the same region are kept where they are tighter.
+/// Computes the bounds of node n from the bounds of its inputs. Keeps earlier bounds for the same region if they are
+/// tighter.
 bool Analysis::forward(std::size_t n) {
   const Node& node = net_.nodes[n];
   const Bounds& x = nodes_[static_cast<std::size_t>(node.from)].bounds;
@@ -54,7 +55,7 @@ bool Analysis::forward(std::size_t n) {
         const double s = node.scale[i], m = node.centre[i], b = node.shift[i];
         const double far = largest_of(x.lo[i], x.hi[i]) + std::abs(m);
         to.reach[i] = far * std::abs(s) + std::abs(b);
-        // A difference, rsqrt of a sum, two products and a sum.
+        // The device computes a difference, the rsqrt of a sum, two products and a sum.
         to.error[i] = 12 * ulp32 * far * std::abs(s) + 2 * ulp32 * to.reach[i] +
                       smallest32 * (far * (1 + node.inverse[i]) + 4 * std::abs(s) + 4);
         const double a = (x.lo[i] - m) * s + b, c = (x.hi[i] - m) * s + b;
@@ -68,9 +69,9 @@ bool Analysis::forward(std::size_t n) {
         const Interval in{x.lo[i], x.hi[i]}, out = range(node.curve, in);
         to.error[i] = device_error(node.curve, in);
         lo[i] = out.lo - to.error[i] * (1 + host64), hi[i] = out.hi + to.error[i] * (1 + host64);
-        // Neither relu nor sigmoid returns a number below 0, regardless of rounding and flushing.
+        // relu and sigmoid never return a number below 0, regardless of rounding and flushing.
         if (node.curve.kind == CurveKind::relu || node.curve.kind == CurveKind::sigmoid) lo[i] = std::max(lo[i], 0.0);
-        // Intermediate results of gelu and silu are as large as the argument.
+        // Intermediate results of gelu and silu may be as large as the argument.
         overflows |= !(largest_of(lo[i], hi[i]) < largest32 && largest_of(in.lo, in.hi) < largest32 / 4);
       }
       break;
@@ -93,7 +94,7 @@ bool Analysis::forward(std::size_t n) {
         for (std::size_t m = node.first[i]; m < node.first[i + 1]; ++m)
           lo[i] = std::max(lo[i], x.lo[node.members[m]]), hi[i] = std::max(hi[i], x.hi[node.members[m]]);
         to.error[i] = smallest32;
-        // Flushing gives 0, never a number of opposite sign.
+        // Flushing produces 0, and never changes the sign.
         lo[i] = lo[i] >= 0 ? std::max(lo[i] - smallest32, 0.0) : lo[i] - smallest32;
         hi[i] = hi[i] <= 0 ? std::min(hi[i] + smallest32, 0.0) : hi[i] + smallest32;
       }
@@ -111,7 +112,7 @@ bool Analysis::forward(std::size_t n) {
   }
   for (std::size_t i = 0; i < before.lo.size(); ++i)
     lo[i] = std::max(lo[i], before.lo[i]), hi[i] = std::min(hi[i], before.hi[i]);
-  // Unbounded or NaN elements.
+  // Reject elements that are unbounded or NaN.
   for (std::size_t i = 0; i < size; ++i)
     if (!(lo[i] <= hi[i])) {
       why_ = fmt::format("no bounds of layer {}", node.path);
@@ -157,7 +158,7 @@ bool Analysis::forward_linear(const Node& node, const Bounds& x, State& to) {
     }
     reach = (reach + std::abs(m.bias[r])) * (1 + host);
     to.reach[r] = reach;
-    // Each product, sum and operand may be flushed.
+    // Each product, sum and operand may be flushed to zero.
     to.error[r] = rounding * reach + (1 + rounding) * smallest32 * (2 * n + 4 + m.absolute[r] + n * all_far);
     const double slack = to.error[r] + host * reach;
     double &lo = to.bounds.lo[r], &hi = to.bounds.hi[r];
@@ -169,8 +170,8 @@ bool Analysis::forward_linear(const Node& node, const Bounds& x, State& to) {
   return fits;
 }
 
-// p_i = exp(x_i - top) / sum of exp(x_j - top). exp's argument is a rounded difference; below -88 the result is
-// flushed, so that the relative error is at most 88 u.
+// p_i = exp(x_i - top) / sum of exp(x_j - top). The argument of exp is a rounded difference. Below -88, the result is
+// flushed to zero, so the relative error is at most 88 u.
 struct SoftmaxErrors {
   double relative, absolute;
 };
@@ -199,7 +200,7 @@ void Analysis::forward_softmax(const Node& node, const Bounds& x, State& to) {
       }
       const double host = static_cast<double>(node.count + 8) * 1e-14;
       to.bounds.lo[at(i)] = std::max(0.0, 1 / most * (1 - relative - host) - absolute);
-      // No term exceeds the computed sum, in any order of adding non-negative numbers.
+      // In any order of adding non-negative numbers, no term is larger than the computed sum.
       to.bounds.hi[at(i)] =
           std::min(1 + (2 * exp_ulp + divide_ulp + 4) * ulp32, 1 / least * (1 + relative + host) + absolute);
     }
@@ -211,14 +212,14 @@ std::vector<double> Analysis::lower_by_intervals(int node, const Rows& rows) con
   std::vector<double> out(static_cast<std::size_t>(rows.count));
   for (std::int64_t r = 0; r < rows.count; ++r) {
     double sum = 0, magnitude = 0, terms = 0;
-    bool exact = true;  // one number, possibly negated
+    bool exact = true;  // the row has a single coefficient, 1 or -1
     const double* a = rows.row(r);
     for (std::int64_t i = 0; i < rows.columns; ++i) {
       const auto at = static_cast<std::size_t>(i);
       const double bound = a[i] > 0 ? x.lo[at] : x.hi[at];
       if (a[i] == 0 || bound == 0) continue;
       sum += a[i] * bound;
-      // The rounding error of a product below the smallest normal number is that of the smallest normal number.
+      // The rounding error of a product below the smallest normal number is as large as for the smallest normal number.
       magnitude += std::max(std::abs(a[i] * bound), std::numeric_limits<double>::min());
       exact = ++terms == 1 && std::abs(a[i]) == 1;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear bounds, propagated backward from node to node.
+// Linear bounds, which are propagated backward from node to node.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -18,7 +18,8 @@ Rows zeros(std::int64_t count, std::int64_t columns) {
 
 }  // namespace
 
-/// For each element the negated unit row and the unit row, which give both of its bounds.
+/// For each element, computes lower bounds of the unit row and of the negated unit row, which are the element's lower
+/// and upper bounds.
 void Analysis::tighten(int node, const std::vector<std::int64_t>& which) {
   State& state = nodes_[static_cast<std::size_t>(node)];
   for (std::size_t begin = 0; begin < which.size() && !asked_to_stop(); begin += rows_at_once / 2) {
@@ -37,7 +38,7 @@ void Analysis::tighten(int node, const std::vector<std::int64_t>& which) {
   }
 }
 
-/// Elements of the input of node `user` whose bounds affect its relaxation.
+/// Returns the elements of the input of `user` whose bounds affect its relaxation.
 std::vector<std::int64_t> Analysis::worth_tightening(const Node& user) const {
   std::vector<std::int64_t> out;
   if (user.kind != Node::Kind::curve && user.kind != Node::Kind::largest && user.kind != Node::Kind::softmax)
@@ -52,7 +53,8 @@ std::vector<std::int64_t> Analysis::worth_tightening(const Node& user) const {
 bool Analysis::linear() {
   for (std::size_t n = 1; n < net_.nodes.size(); ++n) {
     const Node& node = net_.nodes[n];
-    // The first layer's elements are linear functions of the box, for which intervals are as tight. Not for a ball.
+    // The elements of the first layer are linear functions of the input. For a box, intervals are already as tight. For
+    // a ball, they are not.
     const bool first = node.from == 0 || net_.nodes[static_cast<std::size_t>(node.from)].from == 0;
     if (!first || ball_ != nullptr) tighten(node.from, worth_tightening(node));
     if (!forward(n)) return false;
@@ -121,7 +123,8 @@ std::vector<double> Analysis::lower(int target, const Rows& rows, Rows* to_input
             size += much * (state.reach[at] + state.error[at]);
             break;
           case Node::Kind::largest: {
-            // Lower bound: any member; upper bound: the largest bound, or the member that exceeds all others.
+            // For the lower bound, any member can be used. For the upper bound, use the member that exceeds all others,
+            // or else the largest upper bound.
             std::uint32_t best = node.members[node.first[at]];
             for (std::size_t i = node.first[at]; i < node.first[at + 1]; ++i)
               if (x.lo[node.members[i]] > x.lo[best]) best = node.members[i];
@@ -136,7 +139,7 @@ std::vector<double> Analysis::lower(int target, const Rows& rows, Rows* to_input
             size += much * (largest_of(x.lo[best], x.hi[best]) + largest_of(state.bounds.lo[at], state.bounds.hi[at]));
             break;
           }
-          default:  // softmax, within: by their intervals
+          default:  // softmax and within use their interval bounds
             sum += w * (w > 0 ? state.bounds.lo[at] : state.bounds.hi[at]);
             size += much * largest_of(state.bounds.lo[at], state.bounds.hi[at]);
             break;
@@ -153,8 +156,8 @@ std::vector<double> Analysis::lower(int target, const Rows& rows, Rows* to_input
   Rows& input = for_node(0);
   to_the_input(input, constant, magnitude);
   terms += 2 * static_cast<double>(input.columns);
-  // A path from the target to the input has as many roundings as there are nodes; each is relative to the magnitude,
-  // and sums have `terms` terms.
+  // A path from the target to the input has as many roundings as there are nodes. Each rounding is relative to the
+  // magnitude. Sums have `terms` terms.
   const double host = (terms + 8 * static_cast<double>(net_.nodes.size())) * host64;
   for (std::size_t r = 0; r < constant.size(); ++r) {
     constant[r] -= magnitude[r] * host;
@@ -164,7 +167,7 @@ std::vector<double> Analysis::lower(int target, const Rows& rows, Rows* to_input
   return constant;
 }
 
-/// The larger of the rows' minima over the box and over the ball.
+/// Adds, for each row, the larger of its minimum over the box and its minimum over the ball.
 void Analysis::to_the_input(const Rows& a, std::vector<double>& constant, std::vector<double>& magnitude) const {
   for (std::int64_t r = 0; r < a.count; ++r) {
     const double* row = a.row(r);
@@ -175,7 +178,7 @@ void Analysis::to_the_input(const Rows& a, std::vector<double>& constant, std::v
       size += std::abs(row[i]) * largest_of(region_.lo[at], region_.hi[at]);
     }
     if (ball_ != nullptr && ball_->norm != Norm::infinity) {
-      // Minimum over the ball's box, minus the radius times the dual norm.
+      // The minimum over the ball's box, minus the radius times the dual norm of the row.
       double centre = 0, squares = 0, most = 0, ball_size = 0;
       for (std::int64_t i = 0; i < a.columns; ++i) {
         const auto at = static_cast<std::size_t>(i);

@@ -37,7 +37,7 @@ class Builder {
 
  private:
   void refuse(const std::string& why) { net_.unknown = fmt::format("layer {} ({}): {}", path_, kind_, why); }
-  void compiled() { refuse("it is folded, as in a compiled model: prove the original model"); }
+  void compiled() { refuse("it is folded, as in a compiled model. Prove the original model instead"); }
   [[noreturn]] void misfit(const std::string& takes) {
     fail<ShapeError>({.operation = "prove",
                       .with = {{"layer", path_}, {"kind", kind_}, {"input", to_string(shape_)}},
@@ -55,7 +55,7 @@ class Builder {
   bool fits(const ModelArray& part) {
     if (part.empty()) return true;
     if (part.dtype() == DType::f32) return true;
-    refuse(fmt::format("its arrays are {}, and bounds need f32", dtype_name(part.dtype())));
+    refuse(fmt::format("its arrays are {}, but bounds need f32", dtype_name(part.dtype())));
     return false;
   }
   void curve(CurveKind kind, double slope = 0) {
@@ -84,7 +84,7 @@ class Builder {
 
   void one(const Dense& l) {
     if (l.folded != Activation::none || !l.sparse.empty()) return compiled();
-    if (!l.packed.empty()) return refuse("its weight has 8-bit blocks (q8_0), and bounds need f32");
+    if (!l.packed.empty()) return refuse("its weight has 8-bit blocks (q8_0), but bounds need f32");
     if (l.weight.empty()) return refuse("the model was not set up");
     if (!fits(l.weight) || !fits(l.bias)) return;
     const std::int64_t out = l.weight.shape(0), in = l.weight.shape(1);
@@ -107,8 +107,8 @@ class Builder {
     affine(std::move(m), bias);
   }
 
-  /// Rows of windows over images. The weights of output channel `out`, with `of_group` input channels, start at out *
-  /// of_group * rows * columns.
+  /// Creates one row for each window of an image. The weights of output channel `out`, with `of_group` input channels,
+  /// start at out * of_group * rows * columns.
   Linear windows(const Shape& to, Extents2d kernel, Extents2d stride, Extents2d padding, Extents2d dilation,
                  std::int64_t of_group, std::int64_t groups, bool one_kernel) {
     const std::int64_t h = shape_[1], w = shape_[2];
@@ -173,7 +173,7 @@ class Builder {
     Linear m = windows(to, l.kernel, stride, l.padding, 1, 1, to[0], true);
     const double n = static_cast<double>(l.kernel.rows * l.kernel.columns);
     m.weights.assign(static_cast<std::size_t>(n), 1 / n);
-    m.terms = l.kernel.rows * l.kernel.columns + 4;  // the division, or the rounding of the factor and its product
+    m.terms = l.kernel.rows * l.kernel.columns + 4;  // for the division, or for rounding the factor and its product
     const std::vector<double> bias(static_cast<std::size_t>(m.rows), 0.0);
     shape_ = to;
     affine(std::move(m), bias);
@@ -216,7 +216,8 @@ class Builder {
     }
     push(std::move(node));
   }
-  /// |x_i| / sqrt(mean of x^2) is at most sqrt(n), regardless of earlier rounding; then weight and bias.
+  /// x_i| / sqrt(mean of x^2) is at most sqrt(n), regardless of earlier rounding. Weight and bias are applied
+  /// afterwards.
   void norm(std::int64_t n, double epsilon, const std::vector<double>& weight, const std::vector<double>& bias) {
     if (n == 0 || size() % n != 0) misfit(std::to_string(n) + " elements in the last axes");
     if (!(epsilon >= 1e-12)) return refuse("its epsilon is below 1e-12");
@@ -244,7 +245,7 @@ class Builder {
   }
   void one(const Softmax& l) {
     const int rank = static_cast<int>(shape_.size()) + 1, axis = l.axis < 0 ? l.axis + rank : l.axis;
-    if (axis < 1 || axis >= rank) return refuse("its axis is not one of a sample's");
+    if (axis < 1 || axis >= rank) return refuse("its axis is not an axis of a sample");
     Node node{.kind = Node::Kind::softmax, .count = shape_[static_cast<std::size_t>(axis - 1)], .stride = 1};
     for (std::size_t d = static_cast<std::size_t>(axis); d < shape_.size(); ++d) node.stride *= shape_[d];
     push(std::move(node));
@@ -256,7 +257,8 @@ class Builder {
     add(*l.inside);
     if (!net_.unknown.empty()) return;
     path_ = path, kind_ = "Residual";
-    if (shape_ != before) misfit("layers that keep the shape of their input, and their result is " + to_string(shape_));
+    if (shape_ != before)
+      misfit("layers that preserve the shape of their input, but their result is " + to_string(shape_));
     const int inner = here();
     push({.kind = Node::Kind::sum, .from = start, .other = inner});
   }

@@ -38,7 +38,7 @@ Query make_query(const Runner& runner, const Property& p, const InputBox& box) {
 }
 
 std::string products_of_vendors(const Network& net, const Subject& subject, std::int64_t batch) {
-  std::set<Device> devices = {subject.device};  // a placed model is on several
+  std::set<Device> devices = {subject.device};  // a placed model may be on several devices
   Layers shared = subject.layers;
   for_each_array_of(shared, [&](const std::string&, const ModelArray& part) { devices.insert(part.device()); });
   for (const Device device : devices)

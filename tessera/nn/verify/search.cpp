@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The search of prove: a priority queue of parts of the box, smallest margin first, each bisected until decided.
+// The search of prove(): a priority queue of parts of the box, with the smallest margin first. Parts are bisected until
+// all are decided.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -54,7 +55,7 @@ class Search {
       fail<ArgumentError>(
           {.operation = "prove", .with = {{"property", to_string(p_)}, {"box", to_string(box_)}}, .wrong = what});
     };
-    if (training() != nullptr) wrong("properties are about inference, and this is a Training scope");
+    if (training() != nullptr) wrong("properties apply to inference, but this is a Training scope");
     if (p_.kind == Property::Kind::monotone && p_.input >= element_count(box_.shape))
       wrong("a sample has no input with this index");
     if (o_.batch < 1) wrong("batch must be at least 1");
@@ -66,7 +67,7 @@ class Search {
     return std::move(proof_);
   }
 
-  /// Builds the query. Returns whether an attack refutes the property.
+  /// Builds the query and tries inputs. Returns true if an input refutes the property.
   bool try_inputs() {
     q_ = make_query(runner_, p_, box_);
     proof_.kept_class = q_.kept_class;
@@ -93,7 +94,8 @@ class Search {
     return false;
   }
 
-  /// Whether the bounds of a tried input alone do not suffice: then splitting cannot help.
+  /// Returns true if the bounds of a single tried input do not prove the property. Splitting the box cannot help in
+  /// that case.
   bool hopeless(const Network& net) {
     if (q_.goals.empty() || attack_->closest().empty() || !(attack_->closest_margin() < hopeless_asked_)) return false;
     hopeless_asked_ = attack_->closest_margin();
@@ -126,7 +128,8 @@ class Search {
       queue_.pop();
       const Region region = parts_.region(q_.root, next.part);
       const Decision d = decide(analysis, net, region, q_.goals, o_.linear_bounds);
-      // (A certificate check would not reproduce interrupted bounds.)
+      // Checked after decide(), because the bounds may be incomplete. A certificate check would not reproduce
+      // incomplete bounds.
       if (seconds() > o_.seconds) return stop(fmt::format("after {:.3g} s", o_.seconds));
       ++proof_.boxes;
       if (proof_.boxes == 1 && d.why.empty()) proof_.low = d.output.lo, proof_.high = d.output.hi;
@@ -162,7 +165,7 @@ class Search {
                                 margin > -infinity ? fmt::format("the worst bound is {:.3g} too low", -margin)
                                                    : std::string("some have no bounds"));
   }
-  /// The centre, and the corner towards which the bound of the worst goal decreases.
+  /// Adds the centre of the region, and the corner towards which the bound of the worst goal decreases.
   void add_candidates(std::vector<float>& candidates, const Region& region, const Decision& d) const {
     const std::size_t n = region.lo.size(), at = candidates.size();
     candidates.resize(at + 2 * n);
@@ -173,8 +176,8 @@ class Search {
     }
     attack_->project(candidates.data() + at), attack_->project(candidates.data() + at + n);
   }
-  /// The input element that changes the worst goal's bound most over the box; every fourth time the widest. -1: a
-  /// point.
+  /// Returns the input element that changes the bound of the worst goal most over the box. At every fourth level,
+  /// returns the element with the widest interval instead. Returns -1 if the region is a single point.
   std::int64_t wide_dimension(const Region& region, const Decision& d, std::uint32_t depth) const {
     std::int64_t best = -1;
     double most = 0, steepest = 0;
@@ -189,7 +192,7 @@ class Search {
   }
 
   struct Waiting {
-    double margin = 0;  ///< of the part that was bisected: smallest first
+    double margin = 0;  ///< margin of the part that was bisected; smallest first
     std::int32_t part = 0;
     double share = 1;
     std::uint32_t depth = 0;

@@ -134,7 +134,7 @@ Layers layers_of_json(const Json& json) {
   return out;
 }
 
-/// Converts "dense,relu,softmax" to JSON.
+/// Converts a list of kinds such as "dense,relu,softmax" to JSON.
 Json json_of_words(const std::string& text, const SafetensorsFile& file) {
   static const std::map<std::string, const char*> kinds = {
       {"dense", "Dense"},     {"relu", "Relu"},          {"gelu", "Gelu"},       {"silu", "Silu"},
@@ -158,7 +158,7 @@ Json json_of_words(const std::string& text, const SafetensorsFile& file) {
   return out;
 }
 
-/// Visits the arrays that a layer may have, by name; optional ones last.
+/// Visits the arrays that a layer may have, by name. Optional arrays are visited last.
 template <class Use>
 void for_each_layer_array(Layer& layer, const Use& use) {
   std::visit(Overloaded{[&](Dense& l) { use("weight", l.weight, 2, true), use("bias", l.bias, 1, false); },
@@ -176,7 +176,7 @@ void for_each_layer_array(Layer& layer, const Use& use) {
              layer.what);
 }
 
-/// Loads the file's arrays whose names start with `prefix`.
+/// Loads the arrays of the layers from the file. Names in the file start with `prefix`.
 void load(Layers& layers, const SafetensorsFile& file, const std::string& prefix, Device device) {
   for (Layer& layer : layers) {
     if (auto* around = std::get_if<ResidualLayer>(&layer.what)) load(*around->inside, file, prefix, device);
@@ -202,8 +202,8 @@ std::string under(const std::string& path, const std::string& name) { return pat
 
 UnsupportedLayer unsupported_layer(std::string type) {
   const bool compiled = type.ends_with("Compiled");
-  return {std::move(type),
-          compiled ? "it is a compiled model: prove the original model" : "bounds of such layers are not supported"};
+  return {std::move(type), compiled ? "it is a compiled model. Prove the original model instead"
+                                    : "bounds of such layers are not supported"};
 }
 
 Layer of_function(std::string path, const Elementwise& layer) {

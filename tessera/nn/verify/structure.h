@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layers of a model as a list, independent of its type: for proofs, certificates and descriptions in files.
-// Internal but for describe.
+// The layers of a model as a list that does not depend on the model's type. It is used for proofs, certificates and
+// descriptions in files. Internal except for describe().
 #pragma once
 
 #include <functional>
@@ -20,16 +20,16 @@ namespace verification {
 
 struct Layer;
 using Layers = std::vector<Layer>;
-/// x + inside(x).
+/// A residual connection: x + inside(x).
 struct ResidualLayer {
   std::shared_ptr<Layers> inside;
 };
-/// A layer without supported bounds.
+/// A layer for which bounds are not supported.
 struct UnsupportedLayer {
   std::string kind, why;
 };
 struct Layer {
-  std::string path;  ///< "1.layer.0"; "" for a model that is one layer
+  std::string path;  ///< path such as "1.layer.0"; empty if the model is a single layer
   std::variant<Dense, Conv2d, BatchNorm, LayerNorm, RmsNorm, MaxPool2d, AveragePool2d, Softmax, Dropout, Flatten, Relu,
                Gelu, Silu, Tanh, Sigmoid, LeakyRelu, ResidualLayer, UnsupportedLayer>
       what;
@@ -45,9 +45,9 @@ template <class P>
 inline constexpr bool is_residual<Residual<P>> = true;
 
 std::string under(const std::string& path, const std::string& name);
-/// A layer of an unsupported type.
+/// Creates the entry for a layer of an unsupported type.
 UnsupportedLayer unsupported_layer(std::string type);
-/// Converts relu, silu, gelu, tanh or sigmoid to their layers.
+/// Converts the functions relu, silu, gelu, tanh and sigmoid to layers.
 Layer of_function(std::string path, const Elementwise& layer);
 
 template <class L>
@@ -75,10 +75,10 @@ Layers layers_of(const Model& model) {
   return out;
 }
 
-std::string kind_of(const Layer& layer);  ///< "Dense"
-/// Calls `use(path, array)` for each array, including those within residuals.
+std::string kind_of(const Layer& layer);  ///< Returns the name of the layer's type: "Dense".
+/// Calls `use(path, array)` for each array, including arrays inside residual connections.
 void for_each_array_of(Layers& layers, const std::function<void(const std::string&, ModelArray&)>& use);
-/// "f32 (16, 4)" and the SHA-256 of the elements of each array, by path.
+/// Identifies the contents of an array: dtype, shape, and the SHA-256 of its elements.
 struct ArrayDigest {
   std::string dtype;
   Shape shape;
@@ -86,20 +86,20 @@ struct ArrayDigest {
 };
 std::map<std::string, ArrayDigest> digests_of(const Layers& layers);
 
-/// As JSON: kinds, paths, sizes and settings, without arrays.
+/// Formats the layers as JSON: kinds, paths, sizes and settings, without arrays.
 std::string text_of(const Layers& layers);
-/// Loads layers from a safetensors file written by save_model, by a trainer, or by another library with the same names,
-/// with arrays on `device`. `text`, or if empty the file's description (describe), lists the layers: such a
-/// description, or kinds separated by commas ("dense,relu,dense"). Checked as by load_model: throws ArgumentError if
-/// arrays are left over, FormatError if arrays do not match the file's manifest, are missing or have another rank, or
-/// if the description cannot be parsed.
+/// Loads layers from a safetensors file, with arrays on `device`. The file may be written by save_model, by a trainer,
+/// or by another library that uses the same names. `text` lists the layers: either the result of describe(), or kinds
+/// separated by commas ("dense,relu,dense"). If it is empty, the description in the file is used. Arrays are checked
+/// like in load_model. Throws ArgumentError if the file contains arrays that are not used. Throws FormatError if arrays
+/// do not match the manifest, are missing or have another rank, or if the description cannot be parsed.
 Layers load_layers(const std::string& path, std::string text, Device device);
 Array run_layers(const Layers& layers, const Array& x);
 
 }  // namespace verification
 
-/// A JSON description of a model's layers, for save_model(model, file, {{"tessera.layers", describe(model)}}), with
-/// which `tessera verify-model` can load the file.
+/// Returns a JSON description of a model's layers. If it is saved with the model, save_model(model, file,
+/// {{"tessera.layers", describe(model)}}), `tessera verify-model` can load the file.
 template <class Model>
 std::string describe(const Model& model) {
   return verification::text_of(verification::layers_of(model));
