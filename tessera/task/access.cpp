@@ -14,7 +14,7 @@ const char* to_string(Access mode) {
 namespace detail {
 
 namespace {
-/// True if later tasks need not wait for the node: it has ended, and its failure, if any, was observed.
+/// Returns true if later tasks need not wait for the node: it has ended, and if it failed, the failure was observed.
 bool is_obsolete(const executor::Node& node) noexcept {
   return node.ended() && (!node.failure() || node.failure()->origin->observed.load(std::memory_order_relaxed));
 }
@@ -41,8 +41,8 @@ bool AccessOrder::Nodes<inside>::is_finished() const noexcept {
   return std::ranges::all_of(all_, [](const executor::Node* n) { return is_obsolete(*n); });
 }
 
-/// The cell of the tiling that contains the part, or no_cell. Cells have the size of the tiling's first part and are
-/// counted from the beginning of the storage.
+/// Returns the cell of the tiling that contains the part, or no_cell. Cells are as large as the first part of the
+/// tiling, and start at the beginning of the storage.
 std::uint64_t AccessOrder::cell_of(const StoragePart& part) const {
   if (tiling_.axes == 0 || part.axes > tiling_.axes || (part.axes == 0 && part.end - part.begin != part.element))
     return no_cell;
@@ -53,7 +53,7 @@ std::uint64_t AccessOrder::cell_of(const StoragePart& part) const {
     rest %= stride;
     std::uint64_t count = 1;
     if (known < part.axes && part.stride[known] == stride) count = part.extent[known++];
-    if (k > 0 && (first + count) * stride > tiling_.stride[k - 1]) return no_cell;  // wraps into the next row
+    if (k > 0 && (first + count) * stride > tiling_.stride[k - 1]) return no_cell;  // continues in the next row
     if (first / extent != (first + count - 1) / extent) return no_cell;
     cell = cell * 0x100000001b3ull + first / extent;
   }
@@ -78,7 +78,8 @@ void AccessOrder::Spans::each(const StoragePart& part, F&& f) const {
   }
 }
 
-/// Finds the entries that the part may overlap, in descending order, so that they can be removed while iterating.
+/// Finds the entries that may overlap the part. They are in descending order, so that they can be removed during the
+/// iteration.
 void AccessOrder::find_near(const StoragePart& part, Device device) {
   near_.clear();
   const auto count = static_cast<std::uint32_t>(entries_.size());
@@ -153,14 +154,14 @@ void AccessOrder::list(std::uint32_t index) {
   if (tiled_in_use_) e.span = tiled_.add(e.part, index), e.listed = Listed::in_cell_and_span;
 }
 
-/// A single entry is not listed.
+/// A single entry is not listed, because it is always checked.
 void AccessOrder::unlist_all() noexcept {
   cells_.clear(), wide_.clear(), tiled_.clear();
   tiled_in_use_ = false;
   if (!entries_.empty()) entries_[0].listed = Listed::no;
 }
 
-/// Moves the last entry to the index of the removed one.
+/// The last entry is moved to the index of the removed entry.
 void AccessOrder::remove(std::uint32_t index) {
   const auto last = static_cast<std::uint32_t>(entries_.size() - 1);
   Entry& e = entries_[index];
@@ -182,7 +183,7 @@ void AccessOrder::remove(std::uint32_t index) {
   if (last == 1) unlist_all();
 }
 
-/// Removes entries that have ended. Runs again when the number of entries has doubled.
+/// Removes entries that have ended. It runs again when the number of entries has doubled.
 void AccessOrder::clean() {
   const auto count = static_cast<std::uint32_t>(entries_.size());
   std::uint32_t kept = 0;
@@ -199,8 +200,8 @@ void AccessOrder::clean() {
 }
 
 void AccessOrder::record_commuting(Entry& e, executor::Node& node) {
-  if (!e.open || e.mode != Access::commute) {  // keep the readers: all commuting tasks wait for them
-    if (e.overwritten) e.writers.clear();      // the overwriting tasks waited for them
+  if (!e.open || e.mode != Access::commute) {  // the readers are not removed, because all commuting tasks wait for them
+    if (e.overwritten) e.writers.clear();      // the overwriting tasks have waited for them
     e.before = std::move(e.writers);
     e.before.forget_ended(), e.readers.forget_ended();
   }
@@ -217,9 +218,9 @@ bool AccessOrder::add(executor::Node& node, Access mode, const StoragePart& part
     return true;
   }
   find_near(part, device);
-  // Entries inside a part that is being written can be dropped: later tasks that overlap them also overlap this part,
-  // and wait for it. Entries on another device are kept for ordering only. If there are many entries, ended ones are
-  // dropped too.
+  // Entries inside a part that is written can be dropped. Later tasks that overlap them also overlap this part and wait
+  // for it. Entries on another device are only used for ordering. If there are many entries, ended ones are dropped as
+  // well.
   const bool replaces = mode == Access::out || mode == Access::inout, forgets = entries_.size() >= few;
   constexpr std::uint32_t none = ~std::uint32_t{0};
   std::uint32_t same = none;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Access modes of tasks, and the dependencies that follow from accesses to one storage: the result is as if the tasks
-// ran in submission order.
+// Access modes of tasks, and dependencies between tasks that access the same storage. Results are the same as if the
+// tasks ran in submission order.
 #pragma once
 
 #include <bit>
@@ -21,24 +21,24 @@
 
 namespace tessera {
 
-/// What a task does with an array.
+/// How a task uses an array.
 enum class Access : std::uint8_t {
-  in,       ///< read
-  out,      ///< overwritten; the old contents are not copied to the task's device
-  inout,    ///< read and written
-  commute,  ///< read and written; commuting tasks run in any order, one at a time
-  reduce,   ///< combined with the contributions of other tasks of the same operation, in any order
+  in,       ///< The task reads the array.
+  out,      ///< The task overwrites the array. The old contents are not copied to the task's device.
+  inout,    ///< The task reads and writes the array.
+  commute,  ///< Like inout, but commuting tasks may run in any order, one at a time.
+  reduce,   ///< The task contributes to a reduction. Contributions of several tasks are combined in any order.
 };
-const char* to_string(Access mode);  ///< the enumerator's name: "inout"
-/// True for all but `in`.
+const char* to_string(Access mode);  ///< Returns the enumerator's name: "inout".
+/// Returns true for all modes except `in`.
 constexpr bool writes(Access mode) { return mode != Access::in; }
 
 namespace detail {
 
-/// The unfinished accesses to one storage, by the parts they touch. Guarded by lock().
+/// Tracks the unfinished accesses to one storage, by the parts that they access. Guarded by lock().
 class AccessOrder {
  public:
-  /// A non-owning reference to a function that is called for each node.
+  /// A non-owning reference to a function that is called for each dependency.
   class NodeVisitor {
    public:
     template <class F>
@@ -53,14 +53,14 @@ class AccessOrder {
     void (*call_)(const void*, executor::Node&, executor::Node::Dependency);
   };
 
-  /// Calls `after` for every node that an access of this mode has to wait for, possibly several times for the same
-  /// node. Parts that do not overlap are ordered too if one of them is written on another device, because validity is
+  /// Calls `after` for every node that a new access with this mode has to wait for. The same node may be passed several
+  /// times. Parts that do not overlap are also ordered if one of them is written on another device, because validity is
   /// tracked per storage.
   void conflicts(Access mode, const StoragePart& part, Device device, const NodeVisitor& after);
-  /// As conflicts(), and records `node` as an access to the part. Returns true and takes over one reference, which the
-  /// caller has counted. Returns false for an empty part.
+  /// Like conflicts(), and records `node` as an access to the part. Returns true and takes over one reference, which
+  /// the caller has already counted. Returns false if the part is empty.
   bool add(executor::Node& node, Access mode, const StoragePart& part, Device device, const NodeVisitor& after);
-  /// As add(), for a whole storage of `bytes` bytes.
+  /// Like add(), for a whole storage of `bytes` bytes.
   bool add_full(executor::Node& node, Access mode, std::uint64_t bytes, Device device, const NodeVisitor& after) {
     if (entries_.size() != 1 || !entries_[0].is_full || !(entries_[0].device == device) || mode == Access::commute)
         [[unlikely]]
@@ -69,23 +69,23 @@ class AccessOrder {
     note(entries_[0], node, mode);
     return true;
   }
-  /// Calls `f` for every unfinished node whose access overlaps the part and conflicts with `mode`.
+  /// Calls `f` for every unfinished node with an access that overlaps the part and conflicts with `mode`.
   void for_each_pending(Access mode, const StoragePart& part, const NodeVisitor& f);
-  /// True if for_each_pending() would call `f`.
+  /// Returns true if for_each_pending() would call `f`.
   bool has_pending(Access mode, const StoragePart& part);
-  /// The lock that guards this object. The caller locks it; no member function does.
+  /// The lock that guards this object. Member functions do not lock it; the caller has to.
   executor::SpinLock& lock() const noexcept { return entries_.lock; }
-  /// For tests: the number of recorded parts, and how often one was compared with a new part.
+  /// For tests: the number of recorded parts, and the number of comparisons of a recorded part with a new one.
   std::size_t parts() const { return entries_.size(); }
   std::uint64_t compared() const { return compared_; }
-  /// The lock shared by all commuting tasks of this storage, whatever their parts.
+  /// The lock that is shared by all commuting tasks of this storage. It does not depend on their parts.
   executor::CommuteLock& commute_lock() {
     if (!commute_lock_) commute_lock_ = std::make_unique<executor::CommuteLock>();
     return *commute_lock_;
   }
 
  private:
-  // Nodes, each with a counted reference. The first ones are stored inline, without another cache line.
+  // Nodes with a counted reference each. The first ones are stored inline to avoid a cache miss.
   template <std::size_t inside>
   class Nodes {
    public:
@@ -108,7 +108,8 @@ class AccessOrder {
     }
     void forget_ended() noexcept;
     bool ended() const noexcept;
-    /// True if all nodes have ended and no failure is unobserved: those must still reach later tasks.
+    /// Returns true if all nodes have ended and no failure is unobserved. An unobserved failure must still reach later
+    /// tasks.
     bool is_finished() const noexcept;
     bool empty() const noexcept { return all_.empty(); }
     executor::Node* const* begin() const noexcept { return all_.begin(); }
@@ -117,8 +118,8 @@ class AccessOrder {
    private:
     InlineVector<executor::Node*, inside> all_;
   };
-  // Entries by byte range. Lengths are rounded up to a power of four; within each length, the entries that can overlap
-  // a part begin in one contiguous range of keys.
+  // Entries indexed by byte range. Lengths are rounded up to a power of four. For each length, all entries that can
+  // overlap a part have keys in one contiguous range.
   class Spans {
    public:
     struct To {
@@ -131,33 +132,35 @@ class AccessOrder {
     At add(const StoragePart& part, std::uint32_t entry);
     void erase(At at) { all_.erase(at); }
     void clear() noexcept { all_.clear(), lengths_ = 0; }
-    /// Calls f(entry) for each entry whose byte range overlaps that of the part.
+    /// Calls f(entry) for each entry with a byte range that overlaps the part's byte range.
     template <class F>
     void each(const StoragePart& part, F&& f) const;
 
    private:
-    // A key is the length's exponent in the upper bits and the first byte in the lower ones: no storage has 2^56 bytes.
+    // A key contains the exponent of the length in the upper bits and the first byte in the lower bits. No storage has
+    // 2^56 bytes.
     static constexpr int begin_bits = 56;
     All all_;
-    std::uint32_t lengths_ = 0;  // one bit per exponent
+    std::uint32_t lengths_ = 0;  // one bit for each exponent that occurs
   };
   enum class Listed : std::uint8_t { no, in_cell, in_cell_and_span, in_wide };
   struct Entry {
     Device device;
-    Access mode = Access::in;  // of the writers
+    Access mode = Access::in;  // mode of the writers
     bool open = false;         // more tasks may join the commuting writers
-    bool overwritten = false;  // on another device: the writers' results are no longer used
-    bool is_full = false;      // covers the whole storage; if false, that is unknown
+    bool overwritten =
+        false;             // the storage was overwritten on another device, so the writers' results are no longer used
+    bool is_full = false;  // covers the whole storage; may be false although the entry does
     Listed listed = Listed::no;
     Nodes<1> writers;  // the last writer, or all commuting writers
-    Nodes<2> readers;  // readers since the last writer; if the writers commute, readers before them
+    Nodes<2> readers;  // readers since the last writer, or readers before the commuting writers
     std::uint64_t cell = 0;
     StoragePart part;
-    Nodes<1> before;  // the writers before the commuting ones
-    Spans::At span;   // valid if listed as in_cell_and_span or in_wide
+    Nodes<1> before;  // the writers before the commuting writers
+    Spans::At span;   // valid if `listed` is in_cell_and_span or in_wide
     bool idle() const noexcept { return writers.is_finished() && readers.ended() && before.is_finished(); }
   };
-  // The first entry is stored inline: most storages have only one, which covers them completely.
+  // The first entry is stored inline, because most storages have only one entry, for the whole storage.
   class Entries {
    public:
     std::size_t size() const noexcept { return size_; }
@@ -175,7 +178,7 @@ class AccessOrder {
         first_ = Entry{};
     }
 
-    // In the same cache line as the fields of the first entry that accesses to whole storages use.
+    // Placed in the same cache line as those fields of the first entry that are used for accesses to whole storages.
     mutable executor::SpinLock lock;
 
    private:
@@ -183,14 +186,15 @@ class AccessOrder {
     Entry first_;
     std::vector<Entry> more_;
   };
-  // Parts of a regular tiling overlap only parts of their own cell and parts that are in no cell.
+  // A regular tiling of a storage. A part that fits into one cell can only overlap parts in the same cell and parts
+  // that are in no cell.
   struct Tiling {
     int axes = 0;
     std::array<std::uint64_t, StoragePart::most_axes> stride{}, extent{};
   };
   static constexpr std::uint64_t no_cell = ~std::uint64_t{0};
-  static constexpr std::size_t few = 64;           // with fewer entries, ended ones are not removed
-  static constexpr std::size_t most_in_cell = 16;  // with more entries in a cell, the spans are searched instead
+  static constexpr std::size_t few = 64;           // below this number of entries, ended entries are not removed
+  static constexpr std::size_t most_in_cell = 16;  // if a cell has more entries, the spans are searched instead
 
   std::uint64_t cell_of(const StoragePart& part) const;
   bool add_first_full(executor::Node& node, Access mode, std::uint64_t bytes, Device device, const NodeVisitor& after);
@@ -226,12 +230,12 @@ class AccessOrder {
   void clean();
 
   Entries entries_;
-  Device device_;  // of all entries, unless several_devices_ is set
+  Device device_;  // device of all entries, unless several_devices_ is set
   bool several_devices_ = false;
-  // Used if there is more than one entry:
+  // Used only if there are several entries.
   std::unordered_map<std::uint64_t, std::vector<std::uint32_t>> cells_;
   Spans wide_;   // entries that are in no cell
-  Spans tiled_;  // all other entries; filled when a part that is in no cell is first compared with them
+  Spans tiled_;  // all other entries; filled when a part without a cell is first compared with them
   bool tiled_in_use_ = false;
   Tiling tiling_;
   std::vector<std::uint32_t> near_;  // result of find_near(), in descending order

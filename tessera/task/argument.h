@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a task stores its function and arguments, and what it passes to the function. Internal. Special argument types
-// specialise TaskArgument.
+// How a task stores its function and arguments, and what it passes to the function. Special argument types specialise
+// TaskArgument. Internal.
 #pragma once
 
 #include <functional>
@@ -22,35 +22,38 @@ namespace tessera::detail {
 
 [[noreturn]] void throw_no_task();
 
-/// A task's result, passed as an argument to the running task. Arrays on another device are copied to the running
-/// task's.
+/// Returns another task's result, which is passed as an argument. Arrays on another device are copied to the current
+/// device.
 template <class T>
 const T& result_on_current_device(const T& result) {
   return result;
 }
 Array result_on_current_device(const Array& result);
 
-/// Counts the array's bytes `weight` times in favour of the devices with its newest contents.
+/// Adds the array's bytes, times `weight`, to the devices with the newest contents of the array. The task is placed
+/// where most bytes are.
 void place_data(TaskPlacer& placer, const Array& array, unsigned weight = 1);
-/// Declares the access: the task waits for conflicting tasks and gets the array on its device.
+/// Declares the access. The task waits for conflicting tasks, and the array is available on its device when it runs.
 void declare_access(TaskNode& node, StoredAccess& access);
-/// The same for an array inside another object. While the task runs, the array refers to memory on the task's device.
+/// Like the function above, for an array inside another object. While the task runs, the array refers to memory on the
+/// task's device.
 void declare_access(TaskNode& node, Array& array, Access mode, MatrixPart triangle = MatrixPart::none);
 
-/// True if an argument of this type does not depend on the task's device: plain values, and arrays, which are copied to
-/// it. A task whose arguments are all relocatable may be moved to another device before it begins.
+/// True if an argument of this type does not depend on the task's device. This applies to plain values, and to arrays
+/// because they are copied to the device. A task may be moved to another device before it begins if all of its
+/// arguments are relocatable.
 template <class T>
 constexpr bool is_relocatable = std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_same_v<T, Extent>;
 template <>
 inline constexpr bool is_relocatable<Array> = true;
 
-/// True if a result of this type may be deferred and has an eval() function.
+/// True if a result of this type may be deferred, and therefore has an eval() function.
 template <class T>
 constexpr bool is_deferred = false;
 template <>
 inline constexpr bool is_deferred<Array> = true;
 
-/// A task node with its result.
+/// A task node that stores its result.
 template <class T>
 class TaskResult : public TaskNode {
  public:
@@ -67,13 +70,13 @@ class TaskResult<void> : public TaskNode {
 template <class T>
 struct StoredArgument {
   using type = T;
-  using Bound = T&;  ///< what TaskArgument::unwrap() receives while the task runs
+  using Bound = T&;  ///< passed to TaskArgument::unwrap() while the task runs
 };
 template <>
 struct StoredArgument<Array> {
   using type = StoredAccess;
 };
-/// An array argument while the task runs.
+/// An array argument of a running task.
 struct BoundArray {
   explicit BoundArray(StoredAccess& kept) : array(kept.array()) {}
   Array array;
@@ -83,14 +86,15 @@ struct StoredArgument<StoredAccess> {
   using Bound = BoundArray;
 };
 
-/// How an argument of type T is handled. `place` gets the argument as passed; the others get the stored one.
+/// Handles an argument of type T. `place` receives the argument as passed to spawn; the other functions receive the
+/// stored argument.
 template <class T>
 struct TaskArgument {
-  /// On the submitting thread, before the task is created: restricts the devices. Arguments are numbered from 1.
+  /// Called on the submitting thread before the task is created. Restricts the devices. Arguments are numbered from 1.
   static void place(TaskPlacer&, std::size_t, const T&) {}
-  /// On the submitting thread, before submission: adds dependencies.
+  /// Called on the submitting thread before submission. Adds dependencies.
   static void attach(TaskNode&, T&) {}
-  /// On the executing thread: a tuple of the values that the function receives.
+  /// Called on the executing thread. Returns a tuple of the values that the function receives.
   static std::tuple<T&> unwrap(T& stored) { return std::tuple<T&>(stored); }
 };
 template <class T>
@@ -102,7 +106,7 @@ struct TaskArgument<std::reference_wrapper<T>> {
 template <>
 struct TaskArgument<Array> {
   static void place(TaskPlacer& placer, std::size_t, const Array& array) { place_data(placer, array); }
-  /// `default_mode`: the access that the function's type implies.
+  /// `default_mode` is the access that follows from the type of the function.
   static void attach(TaskNode& node, StoredAccess& kept, Access default_mode) {
     kept.set_mode(default_mode);
     declare_access(node, kept);
@@ -110,12 +114,12 @@ struct TaskArgument<Array> {
   static std::tuple<Array&> unwrap(BoundArray& bound) { return std::tuple<Array&>(bound.array); }
 };
 
-/// A task's function of type F.
+/// Handles the function of a task. F is its type.
 template <class F>
 struct TaskFunction {
   static constexpr bool kernel = requires(const F& f) { f.untyped().function(); };
 
-  /// Called after the arguments' place().
+  /// Called after place() was called for each argument.
   static void place([[maybe_unused]] TaskPlacer& placer, const F&) {
     if constexpr (requires { F::backends; }) placer.restrict_to(F::backends(), "variants");
   }
@@ -125,7 +129,7 @@ struct TaskFunction {
     else
       return {};
   }
-  /// The access of the argument `number` if the caller declared none. A kernel's first argument is its extent.
+  /// Returns the access of argument `number` if the caller did not declare one. Argument 0 of a kernel is its extent.
   static Access access(const F& f, std::size_t number) {
     if constexpr (kernel) {
       const auto& parameters = f.untyped().function().params;
@@ -134,14 +138,14 @@ struct TaskFunction {
     }
     return Access::in;
   }
-  /// True if the function takes a std::stop_token before the other arguments.
+  /// True if the function takes a std::stop_token before its other arguments.
   template <class... G>
   static constexpr bool takes_stop_token =
       !kernel && !std::is_invocable_v<F&, G...> && std::is_invocable_v<F&, std::stop_token, G...>;
   template <class... G>
   static decltype(auto) call(TaskNode& node, F& f, G&&... given) {
     if constexpr (kernel) {
-      // A kernel writes to arrays, so const is removed from shared task results, which may be such arrays.
+      // A kernel may write to its arrays. Results of other tasks are passed as const, so const is removed.
       return launch(f, std::remove_const_t<std::remove_reference_t<G>>(given)...);
     } else if constexpr (std::is_invocable_v<F&, G...>) {
       return std::invoke(f, std::forward<G>(given)...);
@@ -190,7 +194,7 @@ class FunctionTask final : public TaskResult<typename TaskResultOf<F, A...>::typ
   ~FunctionTask() override { this->forget_data(); }
 
   void attach_arguments() {
-    // Create the stop source now: later, another thread may be cancelling the task.
+    // Create the stop source now, because another thread may cancel the task as soon as it is submitted.
     using Of = TaskResultOf<F, A...>;
     if constexpr (Of::takes_stop_token(static_cast<typename Of::Given*>(nullptr))) this->stop_token();
     [[maybe_unused]] std::size_t number = 0;
@@ -214,7 +218,7 @@ class FunctionTask final : public TaskResult<typename TaskResultOf<F, A...>::typ
               bound);
         },
         *kept_);
-    // A deferred result would read memory that other tasks may write once this one has ended.
+    // A deferred result would read memory that other tasks may write after this task has ended.
     if constexpr (is_deferred<Result>) this->value->eval();
   }
   void done() noexcept override {
@@ -244,7 +248,7 @@ class FunctionTask final : public TaskResult<typename TaskResultOf<F, A...>::typ
   static constexpr bool has_accesses = (std::is_same_v<typename StoredArgument<A>::type, StoredAccess> || ...);
   struct NoInlineStorage {};
   [[no_unique_address]] std::conditional_t<has_accesses, InlineAccessStorage, NoInlineStorage> inline_storage_;
-  std::optional<std::tuple<F, typename StoredArgument<A>::type...>> kept_;  // until the task has run
+  std::optional<std::tuple<F, typename StoredArgument<A>::type...>> kept_;  // destroyed when the task has run
 };
 
 }  // namespace tessera::detail

@@ -10,13 +10,13 @@
 namespace tessera {
 
 struct BlockArrayAccess {
-  /// A block array of tiles that have been computed elsewhere.
+  /// Creates a block array from tiles that were already computed.
   static BlockArray of(Shape shape, Shape tile, DType dtype, std::vector<Array> tiles) {
     BlockArray out = BlockArray::layout(std::move(shape), std::move(tile), dtype);
     *out.tiles_ = std::move(tiles);
     return out;
   }
-  /// A tile, possibly still deferred. The index must be inside the grid.
+  /// Returns a tile, which may still be deferred. The index must be inside the grid.
   static const Array& tile(const BlockArray& a, const Shape& index) { return (*a.tiles_)[a.number(index)]; }
 };
 

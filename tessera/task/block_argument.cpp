@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block arrays as arguments of tasks.
+// Block arrays as task arguments.
 #include "tessera/task/block_array.h"
 
 namespace tessera::detail {

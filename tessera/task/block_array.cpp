@@ -25,7 +25,7 @@ Array part(const Array& a, const Shape& begin, const Shape& end) {
   return out;
 }
 
-/// Array::fill takes a double, which cannot represent all 64-bit integers.
+/// Array::fill is not sufficient, because its parameter is a double, which cannot represent all 64-bit integers.
 void fill_tile(Array& tile, const ArrayOperand& value) {
   if (is_int(tile.dtype()) && dtype_size(tile.dtype()) == 8 && value.bits(tile.dtype()))
     tile.assign(Array::zeros({}, tile.dtype(), tile.device()) + value);
@@ -70,7 +70,7 @@ BlockArray BlockArray::layout(Shape shape, Shape tile, DType dtype) {
   if (tile.size() != shape.size() || std::ranges::any_of(tile, [](std::int64_t n) { return n < 1; }))
     fail<ShapeError>({.operation = "BlockArray",
                       .with = {{"shape", to_string(shape)}, {"tile", to_string(tile)}},
-                      .wrong = "the tile needs the array's rank, with extents of at least 1"});
+                      .wrong = "the tile must have as many extents as the array, each of them at least 1"});
   BlockArray out;
   out.grid_ = grid_of(shape, tile), out.shape_ = std::move(shape), out.tile_ = std::move(tile), out.dtype_ = dtype;
   return out;
@@ -93,7 +93,7 @@ Shape BlockArray::extent_of(const Shape& index) const {
   return out;
 }
 
-/// Creates each tile with tile_at(index, origin, extent, device).
+/// Creates a block array with tiles computed by tile_at(index, origin, extent, device).
 template <class F>
 BlockArray BlockArray::made(Shape shape, Shape tile, DType dtype, const Scope& scope, const Distribution& distribution,
                             F&& tile_at) {
@@ -239,7 +239,7 @@ BlockArray BlockArray::slice(const Shape& begin, const Shape& end) const {
                       .wrong = "the slice exceeds the array"});
   Shape shape = end;
   for (std::size_t d = 0; d < shape.size(); ++d) shape[d] -= begin[d];
-  // Each tile of the result is assembled from the tiles of this array that it overlaps.
+  // Assembles each tile of the result from the tiles of this array that it overlaps.
   return made(shape, tile_, dtype_, scope(), {},
               [&](const Shape&, const Shape& origin, const Shape& extent, Device device) {
                 Array out = Array::empty(extent, dtype_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays split into the tiles of a regular grid over one or several devices. The last tiles along an axis may be
-// smaller. Each tile is an array with its own home device. Operations are loops over tiles in a region, or deferred
-// expressions per tile.
+// Block arrays: arrays that are split into a regular grid of tiles on one or several devices. The last tiles along an
+// axis may be smaller. Each tile is an array with its own home device. Operations run as loops over tiles in a region,
+// or as deferred expressions for each tile.
 //
 //   Scope gpus = can_compute(Backend::cuda) ? cuda(all) : cpu();
 //   BlockArray a = BlockArray::random_normal({512, 512}, {128, 128}, 1, gpus);
@@ -18,29 +18,29 @@
 
 namespace tessera {
 
-/// Chooses the device of tile `index`.
+/// A function that returns the device of tile `index`.
 using Distribution = std::function<Device(const Shape& index, const Shape& grid, const std::vector<Device>& devices)>;
-/// Places tile (i, j) on device (i mod p) q + j mod q. p q is the number of devices; p is its largest divisor that is
-/// at most its square root. Grids with fewer than p rows or q columns are distributed in row-major order. This is the
-/// default.
+/// Places tile (i, j) on device (i mod p) q + j mod q. There are p q devices, and p is the largest divisor of this
+/// number that is at most its square root. Grids with fewer than p rows or q columns are distributed in row-major
+/// order. This is the default.
 Distribution block_cyclic();
-/// Assigns the same number of adjacent rows of tiles to each device.
+/// Assigns equal numbers of adjacent rows of tiles to the devices.
 Distribution by_rows();
-Distribution by_columns();  ///< Assigns the same number of adjacent columns of tiles to each device.
+Distribution by_columns();  ///< Assigns equal numbers of adjacent columns of tiles to the devices.
 
 class BlockArray;
 class BlockOperand;
 
-/// A tile of a block array. Tasks accept it wherever they accept an array: as it is (read only), or as in(t), out(t),
-/// inout(t), commute(t), reduce(op, t), upper(t) and so on.
+/// A tile of a block array. Tasks accept a tile as an argument like an array: the tile itself (read only), or in(t),
+/// out(t), inout(t), commute(t), reduce(op, t), upper(t) and so on.
 class Tile {
  public:
-  const Shape& index() const { return index_; }  ///< its position in the grid
+  const Shape& index() const { return index_; }  ///< Position in the grid.
   /// The tile's extents.
   const Shape& shape() const { return array_.shape(); }
   /// The element type.
   DType dtype() const { return array_.dtype(); }
-  Device device() const { return array_.device(); }  ///< its home device
+  Device device() const { return array_.device(); }  ///< The tile's home device.
   /// The tile's array, which shares memory with the block array.
   const Array& array() const { return array_; }
   /// The tile's array, which shares memory with the block array.
@@ -58,94 +58,98 @@ void declare_access(TaskNode& node, BlockArray& a, Access mode);
 class StencilTile;
 }  // namespace detail
 
-/// Copies share their tiles, as copies of an Array share memory. Elementwise operations have the dtypes and
-/// broadcasting rules of arrays (array.h); they are deferred and fused per tile. The result takes its tiling and
-/// devices from the first block array operand that has the result's shape, else from the first operand (and from the
-/// following ones for dimensions that it lacks or is broadcast along). Operands with another tiling or on other devices
-/// are copied. Arrays are accepted as operands. Throws ShapeError, DtypeError or DeviceError at the call.
+/// An array that is split into tiles. Copies share the tiles, like copies of an Array share memory.
+///
+/// Elementwise operations follow the dtype and broadcasting rules of arrays (array.h). They are deferred and fused per
+/// tile. The result has the tiling and devices of the first block array operand with the result's shape. If there is
+/// none, the tiling is taken from the first operand; dimensions that it lacks or broadcasts are taken from the
+/// following operands. Operands with another tiling or on other devices are copied. Operands may also be arrays. Throws
+/// ShapeError, DtypeError or DeviceError immediately.
 class BlockArray {
  public:
-  BlockArray() = default;  ///< without elements: shape (0,)
-  // Factories: tiles with the given extents on the devices of `scope`. Throw ShapeError if the rank of `tile` differs
-  // from the array's, or if one of its extents is less than 1.
-  /// A block array whose elements are not initialised.
+  BlockArray() = default;  ///< Creates a block array without elements, of shape (0,).
+  // Factories. They create tiles with the given extents on the devices of `scope`. They throw ShapeError if `tile` does
+  // not have as many extents as the array, or if one of them is less than 1.
+  /// Creates a block array without initialising its elements.
   static BlockArray empty(Shape shape, Shape tile, DType dtype = DType::f32, const Scope& scope = current_scope(),
                           const Distribution& distribution = {});
-  /// `value` is converted to the dtype as in Array::full; integers are exact. Throws ArgumentError if `value` is an
-  /// array.
+  /// Creates a block array with equal elements. `value` is converted to the dtype like in Array::full; integers are
+  /// exact. Throws ArgumentError if `value` is an array.
   static BlockArray full(Shape shape, Shape tile, const ArrayOperand& value, DType dtype = DType::f32,
                          const Scope& scope = current_scope(), const Distribution& distribution = {});
-  /// A block array of zeros.
+  /// Creates a block array of zeros.
   static BlockArray zeros(Shape shape, Shape tile, DType dtype = DType::f32, const Scope& scope = current_scope(),
                           const Distribution& distribution = {});
-  /// A block array of ones.
+  /// Creates a block array of ones.
   static BlockArray ones(Shape shape, Shape tile, DType dtype = DType::f32, const Scope& scope = current_scope(),
                          const Distribution& distribution = {});
-  /// The n x n identity matrix.
+  /// Creates the n x n identity matrix.
   static BlockArray identity(std::int64_t n, Shape tile, DType dtype = DType::f32, const Scope& scope = current_scope(),
                              const Distribution& distribution = {});
-  /// f32 numbers in [0, 1). They depend only on the seed and the element's index, not on tiling or scope.
+  /// Creates a block array of uniformly distributed f32 numbers in [0, 1). An element depends only on the seed and its
+  /// index, not on the tiling or the scope.
   static BlockArray random_uniform(Shape shape, Shape tile, std::uint64_t seed, const Scope& scope = current_scope(),
                                    const Distribution& distribution = {});
-  /// Normally distributed numbers; otherwise like random_uniform.
+  /// Like random_uniform, but with normally distributed numbers.
   static BlockArray random_normal(Shape shape, Shape tile, std::uint64_t seed, const Scope& scope = current_scope(),
                                   const Distribution& distribution = {});
-  /// Copies the elements of `array`.
+  /// Creates a block array and copies the elements of `array`.
   static BlockArray from(const Array& array, Shape tile, const Scope& scope = current_scope(),
                          const Distribution& distribution = {});
 
   // Properties.
   /// The extents.
   const Shape& shape() const { return shape_; }
-  /// The extents of all tiles except the last ones along each axis.
+  /// The extents of all tiles, except for smaller last tiles along an axis.
   const Shape& tile_shape() const { return tile_; }
-  const Shape& grid() const { return grid_; }  ///< number of tiles along each dimension
+  const Shape& grid() const { return grid_; }  ///< Number of tiles along each dimension.
   /// The element type.
   DType dtype() const { return dtype_; }
   /// The number of dimensions.
   int rank() const { return static_cast<int>(shape_.size()); }
   /// The number of elements.
   std::int64_t size() const { return element_count(shape_); }
-  /// Throws ShapeError if the index is outside the grid.
+  /// Returns the tile at an index of the grid. Throws ShapeError if the index is outside the grid.
   Tile tile(const Shape& index) const;
   Tile tile(std::int64_t i, std::int64_t j) const { return tile(Shape{i, j}); }
-  std::vector<Tile> tiles() const;  ///< All tiles in row-major order.
-  /// The home device of tile (i, j) of a matrix.
+  std::vector<Tile> tiles() const;  ///< Returns all tiles in row-major order.
+  /// Returns the home device of tile (i, j) of a matrix.
   Device device_of(std::int64_t i, std::int64_t j) const { return tile(i, j).device(); }
-  Scope scope() const;        ///< the devices that have tiles
-  std::string where() const;  ///< lists the tiles of each device, for people
+  Scope scope() const;        ///< Returns the devices that have tiles.
+  std::string where() const;  ///< Lists the tiles on each device, as text for people.
 
   // Conversions and copies.
   Array gather(
-      std::optional<Device> device = {}) const;  ///< copies the elements to one array, by default on current_device()
-  /// A copy with the same tile shape on the devices of `scope`.
+      std::optional<Device> device = {}) const;  ///< Copies the elements to one array, by default on current_device().
+  /// Returns a copy with the same tile shape on the devices of `scope`.
   BlockArray to(const Scope& scope, const Distribution& distribution = {}) const;
-  BlockArray retile(Shape tile) const;   ///< A copy with another tile shape on the same devices.
-  BlockArray copy() const;               ///< A copy with its own memory.
-  BlockArray astype(DType dtype) const;  ///< deferred; returns the block array itself if it has the dtype
-  BlockArray transpose() const;          ///< reverses the dimensions; copies each tile on its device
+  BlockArray retile(Shape tile) const;  ///< Returns a copy with another tile shape on the same devices.
+  BlockArray copy() const;              ///< Returns a copy that does not share memory.
+  BlockArray astype(DType dtype)
+      const;  ///< Converts to another dtype, deferred. Returns the block array itself if it already has the dtype.
+  BlockArray transpose() const;  ///< Reverses the dimensions. Copies each tile on its device.
   /// Evaluates all deferred tiles.
   void eval() const;
-  /// The elements from `begin` up to, excluding, `end` along each dimension. The result has the same tile shape; its
-  /// tiling begins at `begin`.
+  /// Returns the elements from `begin` to `end` along each dimension, excluding `end`. The result has the same tile
+  /// shape, and its first tile starts at `begin`.
   BlockArray slice(const Shape& begin, const Shape& end) const;
-  /// Writes `value` to the slice of its shape that begins at `begin`.
+  /// Writes `value` to the slice that starts at `begin` and has the shape of `value`.
   void assign(const Shape& begin, const BlockArray& value);
 
-  // In place, per tile. The operand is broadcast to this array's shape and converted to its dtype. Throws ShapeError
-  // and DtypeError as Array does.
+  // In-place operations on each tile. The operand is broadcast to this array's shape and converted to its dtype. They
+  // throw ShapeError and DtypeError like the operators of Array.
   BlockArray& operator+=(const BlockOperand& b);  ///< Adds in place, tile by tile.
   BlockArray& operator-=(const BlockOperand& b);  ///< Subtracts in place, tile by tile.
   BlockArray& operator*=(const BlockOperand& b);  ///< Multiplies in place, tile by tile.
   BlockArray& operator/=(const BlockOperand& b);  ///< Divides in place, tile by tile.
-  void fill(const ArrayOperand& value);           ///< converts the value as full() does
-  /// Calls f(array) for each tile, in a task on the tile's device.
+  void fill(const ArrayOperand& value);           ///< Sets all elements to a value, which is converted like in full().
+  /// Calls f(array) for each tile, in tasks on the devices of the tiles.
   void for_each_tile(const std::function<void(Array&)>& f);
 
-  // The deferred, broadcasting elementwise functions of array.h, for operands of which at least one is a block array.
-  // They are friends so that the plain names, as in sequential(dense<4, 8>, relu), refer to the functions of arrays.
+  // The elementwise functions of array.h, deferred and broadcasting. At least one operand must be a block array. They
+  // are friends so that an unqualified name, as in sequential(dense<4, 8>, relu), refers to the function of arrays.
   ///@{
-  /// The elementwise function of arrays of the same name, tile by tile; deferred.
+  /// Applies the elementwise function of arrays with the same name to each tile; deferred.
   friend BlockArray operator+(const BlockOperand& a, const BlockOperand& b);
   friend BlockArray operator-(const BlockOperand& a, const BlockOperand& b);
   friend BlockArray operator*(const BlockOperand& a, const BlockOperand& b);
@@ -222,23 +226,23 @@ class BlockArray {
   std::shared_ptr<std::vector<Array>> tiles_ = std::make_shared<std::vector<Array>>();
 };
 
-/// An operand of elementwise operations: a block array, an array, or a host scalar with the dtype rules of
+/// An operand of elementwise operations: a block array, an array, or a host scalar. Scalars follow the dtype rules of
 /// ArrayOperand.
 class BlockOperand {
  public:
   /// Refers to a block array.
   BlockOperand(const BlockArray& a) : blocks_(a) {}
-  /// Refers to an array, as a block array of one tile.
+  /// Refers to an array. The array is used as a block array with one tile.
   BlockOperand(const Array& a);
-  /// A scalar.
+  /// Stores a scalar.
   template <class T>
     requires std::is_arithmetic_v<T>
   BlockOperand(T value) : scalar_(value) {}
-  /// The block array (one tile for an array); empty for a scalar.
+  /// The block array, or std::nullopt for a scalar. For an array, a block array with one tile.
   const std::optional<BlockArray>& blocks() const { return blocks_; }
-  /// True if it was constructed from an Array.
+  /// True if the operand was created from an Array.
   bool is_array() const { return array_; }
-  /// The scalar; empty for arrays.
+  /// The scalar, or std::nullopt for arrays.
   const std::optional<ArrayOperand>& scalar() const { return scalar_; }
 
  private:
@@ -247,17 +251,17 @@ class BlockOperand {
   bool array_ = false;
 };
 
-/// Applies f to the array of each tile; deferred results stay deferred. With two operands, tiles are paired as in
-/// elementwise operations, and f receives a broadcast operand as it is. Throws ShapeError if a result's shape differs
-/// from the tile's.
+/// Applies f to the array of each tile. If f returns a deferred array, it is not evaluated. With two operands, tiles
+/// are paired like in elementwise operations; an operand that is broadcast is passed to f without expanding it. Throws
+/// ShapeError if a result's shape differs from the tile's.
 BlockArray map(const std::function<Array(const Array&)>& f, const BlockArray& a);
 BlockArray map(const std::function<Array(const Array&, const Array&)>& f, const BlockArray& a, const BlockArray& b);
 
-/// A block array as an argument of a task, with its access mode. The access covers all tiles; the function receives a
-/// BlockArray with its tiles on the task's device. A plain BlockArray argument is read only.
+/// A block array as an argument of a task, with its access mode. The access covers all tiles. The function receives a
+/// BlockArray with its tiles on the task's device. A BlockArray without an access mode is read only.
 struct AccessedBlocks {
   BlockArray array;          ///< The block array.
-  Access mode = Access::in;  ///< What the task does with it.
+  Access mode = Access::in;  ///< How the task uses the block array.
 };
 /// The task reads the block array.
 inline AccessedBlocks in(const BlockArray& a) { return {a, Access::in}; }
@@ -265,7 +269,7 @@ inline AccessedBlocks in(const BlockArray& a) { return {a, Access::in}; }
 inline AccessedBlocks out(const BlockArray& a) { return {a, Access::out}; }
 /// The task reads and writes the block array.
 inline AccessedBlocks inout(const BlockArray& a) { return {a, Access::inout}; }
-/// As inout, but commuting tasks run in any order, one at a time.
+/// Like inout, but commuting tasks may run in any order, one at a time.
 inline AccessedBlocks commute(const BlockArray& a) { return {a, Access::commute}; }
 namespace detail {
 template <class T>
@@ -290,7 +294,7 @@ AccessedBlocks commute(T&& a) {
   return {a, Access::commute};
 }
 
-/// Axes of a reduction: one axis or a list; {} means all axes.
+/// Axes of a reduction: one axis or a list of axes. An empty list means all axes.
 class Axes {
  public:
   /// One axis.
@@ -306,9 +310,9 @@ class Axes {
   std::vector<int> axes_;
 };
 
-// Reductions, with the result dtypes of array reductions. The mean of integers is f64 if all devices of the tiles
-// support it (and current_device(), for means over all elements). max, min and mean throw ShapeError if there are no
-// elements.
+// Reductions. Their results have the same dtypes as reductions of arrays. The mean of integers is f64 if all devices of
+// the tiles support it. For means over all elements, current_device() must support it as well. max, min and mean throw
+// ShapeError if there are no elements.
 
 /// Reductions over all elements return a scalar array on current_device(). Tiles are added in row-major order.
 Array sum(const BlockArray& a);   ///< The sum of all elements.
@@ -317,59 +321,68 @@ Array max(const BlockArray& a);   ///< The largest element.
 Array min(const BlockArray& a);   ///< The smallest element.
 Array any(const BlockArray& a);   ///< True if any element is nonzero.
 Array all(const BlockArray& a);   ///< True if all elements are nonzero.
-/// Sums over one or several axes. Reduced axes keep extent 1, so that a - mean(a, 1) subtracts the mean of each row;
-/// they are removed if `keep` is false.
+/// Returns the sums over one or several axes. Reduced axes have extent 1, so that a - mean(a, 1) subtracts the mean of
+/// each row. If `keep` is false, they are removed.
 BlockArray sum(const BlockArray& a, const Axes& axes, bool keep = true);
-BlockArray mean(const BlockArray& a, const Axes& axes, bool keep = true);  ///< The means; see sum().
+BlockArray mean(const BlockArray& a, const Axes& axes, bool keep = true);  ///< Returns the means; see sum().
 BlockArray max(const BlockArray& a, const Axes& axes, bool keep = true);
 BlockArray min(const BlockArray& a, const Axes& axes, bool keep = true);
 BlockArray any(const BlockArray& a, const Axes& axes,
-               bool keep = true);  ///< True where any element is nonzero; see sum().
+               bool keep = true);  ///< Returns true where any element is nonzero; see sum().
 BlockArray all(const BlockArray& a, const Axes& axes,
-               bool keep = true);  ///< True where all elements are nonzero; see sum().
+               bool keep = true);  ///< Returns true where all elements are nonzero; see sum().
 
 /// Reverses the dimensions; see BlockArray::transpose.
 inline BlockArray transpose(const BlockArray& a) { return a.transpose(); }
-/// Returns a b: (m, n) for a (m, k) and b (k, n), or (m) for a vector b (k). The result has the tile rows of a and the
-/// tile columns of b; b is copied to another tiling if a's column tiling differs from b's row tiling. Each product of
-/// two tiles is a task on the device of the result's tile, or on another GPU of the same backend that has tiles of the
-/// array and would finish earlier. On the CPU, if c has at least four rows of tiles, right tiles of 384 x 384 up to
-/// less than 1,024 x 1,024 elements are packed once by a task named "pack" and shared by all products that read them.
-/// The packed copy takes the tile's size (f16 and bf16: twice that) and is freed after its last use.
+/// Returns the matrix product a b: (m, n) for a (m, k) and b (k, n), or (m) for a vector b (k). The result has the row
+/// tiling of a and the column tiling of b. If the column tiling of a differs from the row tiling of b, b is copied to a
+/// matching tiling.
+///
+/// Each product of two tiles is a task. It runs on the device of the result's tile, or on another GPU of the same
+/// backend that has tiles of the array and would finish earlier.
+///
+/// On the CPU, if c has at least four rows of tiles, each right tile is packed once by a task named "pack", and all
+/// products that read the tile share the packed copy. This applies to tiles from 384 x 384 to less than 1,024 x 1,024
+/// elements. The packed copy needs as much memory as the tile, or twice as much for f16 and bf16. It is freed after its
+/// last use.
 BlockArray matmul(const BlockArray& a, const BlockArray& b);
 /// Computes c = alpha a b + beta c in place.
 void matmul_into(BlockArray& c, const BlockArray& a, const BlockArray& b, double alpha = 1, double beta = 1);
-/// Adds the tasks of c = a b (c passed as out) or c = c + a b (c passed as inout) to the region, so that other tasks of
-/// the region can use finished tiles. Throws immediately: ShapeError as matmul_into, or if the tilings do not match;
-/// ArgumentError if c is not out or inout, or if a or b is not in.
+/// Adds the tasks of a product to a region, so that other tasks of the region can use tiles as soon as they are
+/// finished. Computes c = a b if c is passed as out, and c = c + a b if it is passed as inout. Throws ShapeError
+/// immediately like matmul_into, or if the tilings do not match. Throws ArgumentError if c is not passed as out or
+/// inout, or if a or b is not passed as in.
 void matmul(Region& region, const AccessedBlocks& c, const AccessedBlocks& a, const AccessedBlocks& b);
-/// Computes c = alpha a aᵀ + beta c on and below the diagonal of the square matrix c, in place, with half the work of
-/// the product. Elements above the diagonal are not changed.
+/// Computes c = alpha a aᵀ + beta c in place, for a square matrix c. Only elements on and below the diagonal are
+/// computed, which is half the work of the product. Elements above the diagonal are not changed.
 void syrk_into(BlockArray& c, const BlockArray& a, double alpha = 1, double beta = 1);
-/// Returns the lower triangular l with a = l lᵀ. `a` must be square with square tiles; only its lower triangle is read.
-/// Throws ArgumentError with the order of the first leading minor that is not positive definite. Right-looking tiled
-/// algorithm (Buttari et al., "A class of parallel tiled linear algebra algorithms for multicore architectures", 2009).
+/// Cholesky factorisation: returns the lower triangular matrix l with a = l lᵀ. `a` must be square with square tiles,
+/// and only its lower triangle is read. Throws ArgumentError with the order of the first leading minor that is not
+/// positive definite. Uses the right-looking tiled algorithm (Buttari et al., "A class of parallel tiled linear algebra
+/// algorithms for multicore architectures", 2009).
 BlockArray cholesky(const BlockArray& a);
-/// cholesky() in place; writes zeros above the diagonal.
+/// Like cholesky(), but in place. Writes zeros above the diagonal.
 void cholesky_into(BlockArray& a);
-/// Solves t x = b for lower triangular t, or tᵀ x = b if `transposed`.
+/// Solves t x = b for lower triangular t. Solves tᵀ x = b if `transposed` is true.
 BlockArray solve_triangular(const BlockArray& t, const BlockArray& b, bool transposed = false);
 
-/// The elements (above 1,000 elements, only the first and last along each dimension) and the tiling.
+/// Formats the elements and the tiling. For more than 1,000 elements, only the first and last ones along each dimension
+/// are shown.
 std::string to_string(const BlockArray& a);
 
-/// How stencil() defines neighbours beyond the edge of the array.
+/// The values of neighbours beyond the edge of the array, for stencil().
 enum class Edge : std::uint8_t { wrap, clamp, pad };
 /// Options of stencil().
 struct Halo {
-  std::int64_t distance = 1;  ///< maximum distance of neighbours
+  std::int64_t distance = 1;  ///< How neighbours beyond the edge are defined.
   Edge edge = Edge::clamp;    ///< How neighbours beyond the edge are defined.
-  double value = 0;           ///< the value of Edge::pad
+  double value = 0;           ///< value used by Edge::pad
 };
-/// The neighbours of all elements of a tile: n(0, -1) are those to the left. Throws ShapeError beyond Halo::distance.
+/// The neighbours of all elements of a tile: n(0, -1) are the left neighbours. Throws ShapeError if the distance
+/// exceeds Halo::distance.
 class Neighbours {
  public:
-  /// The tile shifted by this many rows and columns.
+  /// Returns the tile shifted by this many rows and columns.
   Array operator()(std::int64_t rows, std::int64_t columns) const;
 
  private:
@@ -379,8 +392,8 @@ class Neighbours {
   std::int64_t distance_;
 };
 /// Applies f to the neighbours of each tile of a matrix: `stencil(a, {.edge = Edge::wrap}, [](const Neighbours& n) {
-/// return n(-1, 0) + n(1, 0) + n(0, -1) + n(0, 1) - 4 * n(0, 0); })`. Runs one kernel per tile if f is elementwise.
-/// Throws ShapeError if a tile is smaller than the distance.
+/// return n(-1, 0) + n(1, 0) + n(0, -1) + n(0, 1) - 4 * n(0, 0); })`. If f is elementwise, one kernel per tile is
+/// launched. Throws ShapeError if a tile is smaller than the distance.
 BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Array(const Neighbours&)>& f);
 
 namespace detail {
@@ -394,7 +407,7 @@ inline constexpr bool is_relocatable<Tile> = true;
 template <>
 inline constexpr bool is_deferred<BlockArray> = true;
 void place_data(TaskPlacer& placer, const AccessedBlocks& a);
-/// Gives `a` its own tile list, since the task may have the tiles on another device.
+/// Copies the tile list of `a`, because the task's tiles may be on another device.
 void declare_access(TaskNode& node, BlockArray& a, Access mode);
 
 template <>

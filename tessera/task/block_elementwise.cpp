@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise operations of block arrays: operations of array.h, applied to each tile.
+// Elementwise operations of block arrays. They apply operations of array.h to each tile.
 #include <algorithm>
 #include <map>
 
@@ -11,16 +11,16 @@ namespace {
 
 using Operands = std::vector<const BlockOperand*>;
 
-/// An operand, split like the tiles of a result. A broadcast operand has one part for several tiles.
+/// An operand that is split like the tiles of the result. If it is broadcast, several tiles use the same part.
 class Parts {
  public:
-  /// `shape` and `tile` are those of the result.
+  /// `shape` and `tile` are the shape and the tile shape of the result.
   Parts(const BlockOperand& operand, const Shape& shape, const Shape& tile)
       : scalar_(operand.scalar()), shape_(shape), tile_(tile) {
     if (scalar_) return;
     blocks_ = *operand.blocks();
     lead_ = shape.size() - blocks_.shape().size();
-    if (element_count(blocks_.grid()) == 1) return;  // parts are views of the only tile
+    if (element_count(blocks_.grid()) == 1) return;  // all parts are views of the only tile
     Shape wanted = blocks_.tile_shape();
     bool meets = true;
     for (std::size_t d = 0; d < wanted.size(); ++d) {
@@ -31,7 +31,7 @@ class Parts {
     if (!meets) blocks_ = blocks_.retile(wanted);
   }
 
-  /// The device of the operand's part for the result's tile `index`.
+  /// Returns the device of the part that belongs to tile `index` of the result.
   Device device(const Shape& index) const { return tile(index).device(); }
   ArrayOperand at(const Shape& index, Device device) {
     if (scalar_) return *scalar_;
@@ -62,14 +62,14 @@ class Parts {
   std::optional<ArrayOperand> scalar_;
   Shape shape_, tile_;
   BlockArray blocks_;
-  std::size_t lead_ = 0;  // number of dimensions that the result has in front of the operand's
+  std::size_t lead_ = 0;  // number of leading dimensions that only the result has
   std::map<std::pair<std::vector<std::int64_t>, Device>, std::optional<Array>> moved_;
 };
 
-/// Computes each tile of the result as f(parts of the operands).
+/// Computes each tile of the result by calling f with the parts of the operands.
 template <class F>
 BlockArray tile_by_tile(const char* name, const Operands& operands, F&& f) {
-  Operands order;  // by precedence for the result's tiling
+  Operands order;  // operands in the order in which they determine the tiling of the result
   for (const BlockOperand* o : operands)
     if (o->blocks()) order.push_back(o);
   if (order.empty()) fail<ArgumentError>({.operation = name, .wrong = "one operand must be a block array"});
@@ -109,7 +109,7 @@ BlockArray tile_by_tile(const char* name, const Operands& operands, F&& f) {
   return BlockArrayAccess::of(std::move(shape), std::move(tile), dtype, std::move(tiles));
 }
 
-/// An operation of arrays whose result dtype can be determined without elements.
+/// Applies an operation of arrays. If the result is empty, its dtype is determined by calling f with empty arrays.
 template <class F>
 BlockArray operation(const char* name, const Operands& operands, F&& f) {
   BlockArray out = tile_by_tile(name, operands, f);
@@ -136,7 +136,8 @@ BlockArray& update(const char* name, Array& (Array::*f)(ArrayOperand), BlockArra
          .with = {{"left", to_string(a.shape())}, {"right", to_string(b.blocks()->shape())}},
          .wrong = "the left operand is updated in place and cannot be broadcast to the right one's shape"});
   if (a.size() == 0) return a;
-  // If the array is part of a tile, later tiles would read values that have already been updated.
+  // If the operand is a part of a tile of `a`, later tiles would read values that have already been updated. It is
+  // therefore copied.
   if (b.is_array())
     value = BlockOperand(BlockArrayAccess::tile(*b.blocks(), Shape(b.blocks()->shape().size(), 0)).copy());
   Parts parts(value, a.shape(), a.tile_shape());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations across tiles: transposes, products, factorisations, stencils.
+// Operations that combine several tiles: transposes, products, factorisations and stencils.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -32,8 +32,8 @@ void check_square(const char* operation, const BlockArray& a) {
                       .wrong = "the tiles are not square",
                       .remedy = "Copy the array with retile({n, n})"});
 }
-/// Options for tasks that write tiles of an array: they run on the tile's device, or on another of the array's devices
-/// with the same backend if they finish earlier there.
+/// Creates options for tasks that write tiles of an array. The tasks run on the tile's device, or on another device of
+/// the array with the same backend if they finish earlier there.
 class On {
  public:
   explicit On(const BlockArray& a) {
@@ -76,7 +76,7 @@ void check_product(const BlockArray& c, const BlockArray& a, const BlockArray& b
                       .wrong = "a, b and c need shapes (m, k), (k, n) and (m, n)"});
 }
 
-/// True if a tile of x shares a storage with a tile of y.
+/// Returns true if any tile of x shares memory with a tile of y.
 bool share_memory(const BlockArray& x, const BlockArray& y) {
   const auto storages = [](const BlockArray& a) {
     std::set<const Storage*> all;
@@ -88,16 +88,16 @@ bool share_memory(const BlockArray& x, const BlockArray& y) {
   return std::ranges::any_of(of_x, [&](const Storage* s) { return of_y.contains(s); });
 }
 
-/// One task per product of two tiles; the tilings must match. A right tile that many products read is packed by another
-/// task.
+/// Creates one task for each product of two tiles. The tilings must match. If many products read a right tile, another
+/// task packs it.
 void multiply_tiles(Region& r, const BlockArray& c, const BlockArray& a, const BlockArray& b, double alpha,
                     double beta) {
   const On on(c);
   const std::int64_t depths = a.grid()[1], columns = c.grid()[1];
   const auto along_memory = [](const Array& x) { return x.strides()[0] > 0 && x.strides()[1] == 1; };
-  // Only the CPU uses packed tiles. Invalid operands are reported by the products themselves.
+  // Only the CPU uses packed tiles. Errors in operands are reported by the product tasks.
   const bool alike = is_float(c.dtype()) && a.dtype() == c.dtype() && b.dtype() == c.dtype();
-  auto apart = [&, known = std::optional<bool>()]() mutable {  // computed once, only if packing pays
+  auto apart = [&, known = std::optional<bool>()]() mutable {  // computed only once, and only if packing may be faster
     if (!known) known = !share_memory(c, a) && !share_memory(c, b);
     return *known;
   };
@@ -159,7 +159,7 @@ void matmul(Region& region, const AccessedBlocks& c, const AccessedBlocks& a, co
 
 namespace {
 
-/// Product of a matrix and a vector; the tiles of v are as long as those of a are wide.
+/// Returns the product of a matrix and a vector. v is retiled if its tiles are not as long as the tiles of a are wide.
 BlockArray matrix_by_vector(const BlockArray& a, const BlockArray& v) {
   const std::int64_t m = a.tile_shape()[0], k = a.tile_shape()[1];
   if (v.tile_shape()[0] != k) return matrix_by_vector(a, v.retile({k}));
@@ -185,7 +185,7 @@ BlockArray matmul(const BlockArray& a, const BlockArray& b) {
   if (a.shape()[1] != b.shape()[0])
     fail<ShapeError>({.operation = "matmul",
                       .with = {{"left", to_string(a.shape())}, {"right", to_string(b.shape())}},
-                      .wrong = "the left operand's columns differ from the right operand's rows"});
+                      .wrong = "the left operand's number of columns differs from the right operand's number of rows"});
   if (b.rank() == 1) return matrix_by_vector(a, b);
   const Shape shape{a.shape()[0], b.shape()[1]}, tile{a.tile_shape()[0], b.tile_shape()[1]};
   if (a.shape()[1] == 0) return BlockArray::zeros(shape, tile, a.dtype(), a.scope());
@@ -207,7 +207,8 @@ void syrk_into(BlockArray& c, const BlockArray& a, double alpha, double beta) {
   for (std::int64_t i = 0; i < c.grid()[0]; ++i)
     for (std::int64_t j = 0; j <= i; ++j) {
       const Tile to = c.tile(i, j);
-      if (a.grid()[1] == 0)  // elements above the diagonal must not change: scale by a product without terms
+      if (a.grid()[1] ==
+          0)  // multiply by beta with an empty product, which leaves elements above the diagonal unchanged
         r.spawn(
             on(to, "scale"),
             [beta, diagonal = i == j](Array& x) {
@@ -260,7 +261,7 @@ void cholesky_into(BlockArray& a) {
             in(a.tile(i, k)), in(a.tile(j, k)), inout(a.tile(i, j)));
     }
   }
-  // The tasks above did not touch the elements above the diagonal.
+  // The tasks above did not write the elements above the diagonal.
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = i; j < n; ++j)
       r.spawn(
@@ -334,8 +335,8 @@ BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Ar
   Region r;
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t j = 0; j < columns; ++j) {
-      // The tile and the eight around it. Beyond the edge of the array: the tile on the opposite side, or the tile
-      // itself.
+      // The tile and its eight neighbours. A neighbour beyond the edge of the array is replaced by the tile on the
+      // opposite side, or by the tile itself.
       std::vector<Accessed> around;
       std::vector<detail::StencilTile::Past> beyond;
       for (std::int64_t di = -1; di <= 1; ++di)

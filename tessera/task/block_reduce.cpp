@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions of block arrays: each tile on its device, then across tiles in row-major order.
+// Reductions of block arrays. Each tile is reduced on its device, then the results are combined in row-major order.
 #include <algorithm>
 
 #include "tessera/array/elementwise.h"
@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-/// A reduction of arrays, and the operation that combines the results of two tiles.
+/// A reduction of arrays, with the operation that combines the results of two tiles.
 struct Reduction {
   const char* name;
   Array (*reduce)(Array, std::vector<int>, bool);
@@ -23,7 +23,7 @@ constexpr Reduction sums{"sum", sum, [](const Array& a, const Array& b) { return
     some{"any", any, [](const Array& a, const Array& b) { return a | b; }},
     every{"all", all, [](const Array& a, const Array& b) { return a & b; }};
 
-/// Reduces all elements: each tile on its device, then across tiles.
+/// Reduces all elements. Each tile is reduced on its device, then the results are combined.
 Array reduced(const BlockArray& a, const Reduction& by) {
   if (a.size() == 0) return by.reduce(Array::zeros(a.shape(), a.dtype()), {}, false);
   const Device here = current_device();
@@ -40,7 +40,7 @@ Array reduced(const BlockArray& a, const Reduction& by) {
   return total;
 }
 
-/// Reduces one axis, which keeps extent 1.
+/// Reduces one axis. The result has extent 1 on this axis.
 BlockArray along(const BlockArray& a, std::size_t axis, const Reduction& by) {
   const auto d = static_cast<int>(axis);
   Shape shape = a.shape(), tile = a.tile_shape(), grid = a.grid();
@@ -52,7 +52,8 @@ BlockArray along(const BlockArray& a, std::size_t axis, const Reduction& by) {
       Shape extent = shape;
       for (std::size_t e = 0; e < extent.size(); ++e) extent[e] = std::min(tile[e], shape[e] - index[e] * tile[e]);
       extent[axis] = 0;
-      total = by.reduce(Array::zeros(extent, a.dtype()), {d}, true);  // without elements; some reductions throw
+      total = by.reduce(Array::zeros(extent, a.dtype()), {d},
+                        true);  // the reduction of an empty array; some reductions throw
     }
     Device device;
     for (std::int64_t i = 0; i < a.grid()[axis]; ++i) {
@@ -82,12 +83,12 @@ std::vector<std::size_t> axes_of(const BlockArray& a, const Axes& axes, const ch
   for (std::size_t d = 0; all.size() < a.shape().size() && axes.list().empty(); ++d) all.push_back(d);
   return all;
 }
-/// Reduces several axes. Each keeps extent 1, so that the indices of the others stay valid.
+/// Reduces several axes. Each reduced axis has extent 1, so the indices of the other axes remain valid.
 BlockArray along(BlockArray a, const std::vector<std::size_t>& axes, const Reduction& by) {
   for (const std::size_t axis : axes) a = along(a, axis, by);
   return a;
 }
-/// Removes the given axes, which have extent 1.
+/// Removes the given axes, which must have extent 1.
 BlockArray squeezed(const BlockArray& a, std::vector<std::size_t> axes) {
   std::ranges::sort(axes, std::greater());
   const auto without = [&](Shape s) {
@@ -111,10 +112,10 @@ BlockArray reduced(const BlockArray& a, const Axes& axes, bool keep, const Reduc
 }
 
 bool is_narrow(DType t) { return t == DType::f16 || t == DType::bf16; }
-/// Sums of 16-bit floats are accumulated in f32 and rounded once, as for arrays.
+/// Like for arrays, sums of 16-bit floats are accumulated in f32 and rounded once.
 BlockArray as_summed(const BlockArray& a) { return is_narrow(a.dtype()) ? a.astype(DType::f32) : a; }
 
-/// The dtype of the mean, and the array to sum.
+/// The dtype of the mean, and the array of which the sum is computed.
 struct Mean {
   DType dtype;
   BlockArray of;
@@ -125,7 +126,7 @@ Mean mean_of(const BlockArray& a, const Scope& scope) {
   if (is_float(a.dtype())) return {a.dtype(), as_summed(a)};
   const bool f64 = std::ranges::all_of(scope.devices(), [](Device d) { return device_info(d).can.f64; });
   const DType t = f64 ? DType::f64 : DType::f32;
-  return {t, dtype_size(a.dtype()) == 8 ? a.astype(t) : a};  // a 64-bit integer sum could overflow
+  return {t, dtype_size(a.dtype()) == 8 ? a.astype(t) : a};  // a sum of 64-bit integers could overflow
 }
 
 }  // namespace
@@ -148,7 +149,7 @@ BlockArray sum(const BlockArray& a, const Axes& axes, bool keep) {
   return is_narrow(a.dtype()) ? total.astype(a.dtype()) : total;
 }
 BlockArray mean(const BlockArray& a, const Axes& axes, bool keep) {
-  axes_of(a, axes, "mean");  // for its exceptions
+  axes_of(a, axes, "mean");  // throws if an axis is invalid
   const Mean m = mean_of(a, a.scope());
   const BlockArray total = reduced(m.of, axes, keep, means);
   const std::int64_t count = a.size() / total.size();

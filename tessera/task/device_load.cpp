@@ -12,8 +12,8 @@ namespace tessera::detail {
 
 namespace {
 
-// Nominal cost of copies between devices: PCIe 4 x16 has less than half of this bandwidth, links between GPUs a
-// multiple.
+// Assumed latency in nanoseconds and bandwidth (20 GB/s) of copies between devices. PCIe 4 x16 has a peak of 32 GB/s,
+// and links between GPUs are several times faster.
 constexpr std::int64_t copy_latency = 20'000, bytes_per_microsecond = 20'000;
 
 struct Loads {
@@ -36,7 +36,7 @@ void DeviceLoad::end(std::int64_t begun) noexcept {
   const std::int64_t now = load_clock();
   const std::lock_guard hold(lock_);
   begun_.fetch_sub(1, std::memory_order_relaxed);
-  // The device worked on other tasks until the last of them ended.
+  // The device was busy with other tasks until the last one of them ended.
   last_[ended_++ % most_kept] = std::max<std::int64_t>(now - std::max(begun, last_end_), 1);
   last_end_ = now;
   std::array<std::int64_t, most_kept> sorted = last_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The load of each device and the duration of its tasks, used to place tasks where they finish first. Internal.
+// The load of each device and the duration of its tasks. They are used to place tasks on the device that finishes them
+// first. Internal.
 #pragma once
 
 #include <array>
@@ -12,21 +13,23 @@
 
 namespace tessera::detail {
 
-/// The load of one device. Counts GPU tasks, and tasks whose scope has several devices.
+/// The load of one device. Counts all tasks on GPUs, and tasks with several devices in their scope.
 class DeviceLoad {
  public:
-  /// Created on first use; never destroyed.
+  /// Returns the object of a device. It is created on first use and never destroyed.
   static DeviceLoad& of(Device device);
 
   void place() noexcept { placed_.fetch_add(1, std::memory_order_relaxed); }
   void leave() noexcept { placed_.fetch_sub(1, std::memory_order_relaxed); }
   void begin() noexcept { begun_.fetch_add(1, std::memory_order_relaxed); }
-  /// A task that began at `begun` has finished its work.
+  /// Records that a task that began at `begun` has finished its work.
   void end(std::int64_t begun) noexcept;
 
-  std::uint32_t placed() const noexcept { return placed_.load(std::memory_order_relaxed); }  ///< placed and not ended
-  std::uint32_t begun() const noexcept { return begun_.load(std::memory_order_relaxed); }    ///< begun and not ended
-  /// Median time in nanoseconds that the latest tasks kept the device busy; 0 if none has ended.
+  std::uint32_t placed() const noexcept {
+    return placed_.load(std::memory_order_relaxed);
+  }  ///< number of placed tasks that have not ended
+  std::uint32_t begun() const noexcept { return begun_.load(std::memory_order_relaxed); }  ///< number of running tasks
+  /// Median time in nanoseconds for which recent tasks kept the device busy. 0 if no task has ended.
   std::int64_t median() const noexcept { return median_.load(std::memory_order_relaxed); }
 
  private:
@@ -39,25 +42,27 @@ class DeviceLoad {
   std::int64_t last_end_ = 0;
 };
 
-/// The current time in nanoseconds, for `DeviceLoad::end`.
+/// Returns the current time in nanoseconds, for `DeviceLoad::end`.
 std::int64_t load_clock() noexcept;
 
-/// For a task without data: the device that finishes it first if the durations on all devices are known, else the
-/// device with the fewest tasks.
+/// Chooses the device for a task without data. If the task durations of all devices are known, returns the device that
+/// finishes the task first. Otherwise returns the device with the fewest tasks.
 Device least_loaded(const std::vector<Device>& devices);
 
-/// The copies that a task needs on a device before it can begin there.
+/// The copies that are necessary before a task can begin on a device.
 struct MissingData {
   std::uint64_t copies = 0, bytes = 0;
 };
-/// Nanoseconds until a task finishes: it runs after `before` other tasks, and its copies run at a nominal rate.
+/// Returns the estimated number of nanoseconds until a task finishes. It runs after `before` other tasks and after its
+/// copies, for which a nominal bandwidth is assumed.
 std::int64_t estimated_finish(std::uint32_t before, std::int64_t median, const MissingData& missing) noexcept;
 
-/// For a task that is about to begin on `chosen`: returns the device that finishes it first; `chosen` unless another is
-/// clearly earlier. `before(device)` returns how many tasks finish before it, `missing(device)` the copies it needs.
+/// Called when a task is about to begin on `chosen`. Returns the device that finishes the task first, or `chosen`
+/// unless another device is clearly faster. `before(device)` returns how many tasks run before it, and
+/// `missing(device)` returns the copies that it needs.
 template <class B, class F>
 Device earliest(Device chosen, const std::vector<Device>& devices, B&& before, F&& missing) {
-  std::int64_t shortest = 0;  // of the devices with a known duration
+  std::int64_t shortest = 0;  // shortest known duration of all devices
   for (const Device d : devices)
     if (const std::int64_t m = DeviceLoad::of(d).median(); m != 0 && (shortest == 0 || m < shortest)) shortest = m;
   if (shortest == 0) return chosen;

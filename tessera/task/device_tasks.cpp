@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Process-wide state: the tasks of each device that are in no region, unobserved errors, threads that wait for device
-// work, and shutdown.
+// Process-wide state: the tasks of each device that belong to no region, unobserved errors, threads that wait for
+// device work, and shutdown.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -27,15 +27,17 @@ namespace tessera::detail {
 
 namespace {
 
-constexpr std::size_t most_kept = 64;  // unobserved errors that are kept; further ones are only counted
-constexpr std::size_t most_named = 3;  // cancelled tasks that the message at exit names
+constexpr std::size_t most_kept =
+    64;  // maximum number of unobserved errors that are kept; further ones are only counted
+constexpr std::size_t most_named = 3;  // maximum number of cancelled tasks that the message at exit names
 
 struct Failed {
   executor::FailureRef failure;
   Device device;
 };
 
-// One thread per asynchronous device. It sleeps unless tasks have work in the device's queue.
+// Each asynchronous device has a thread that waits for its events. It sleeps unless tasks have work in the device's
+// queue.
 struct Lane {
   std::mutex lock;
   std::condition_variable changed;
@@ -61,10 +63,10 @@ struct Lane {
 struct System {
   std::mutex lock;
   std::map<Device, DeviceTasks*> tasks;  // never destroyed
-  std::map<Device, Lane*> lanes;         // likewise
+  std::map<Device, Lane*> lanes;         // never destroyed
   std::vector<Failed> failed;
   std::size_t failed_more = 0;
-  bool ending = false;  // the program is ending; used from then on:
+  bool ending = false;  // the program is ending; the following members are used from then on
   std::vector<std::string> never_began;
   std::size_t never_began_more = 0;
 };
@@ -75,7 +77,8 @@ void drop_reported(System& system) {
                 [](const Failed& f) { return f.failure->origin->observed.load(std::memory_order_relaxed); });
 }
 
-// Cancels the tasks of these groups that have not begun, and waits for running ones as long as for drivers.
+// Cancels tasks of these groups that have not begun, and waits for running ones. The time limit is the same as for
+// probing drivers.
 void end_tasks_of(const std::vector<DeviceTasks*>& groups) {
   const auto count = [&] {
     std::uint32_t left = 0;
@@ -101,7 +104,7 @@ void end_tasks_of(const std::vector<DeviceTasks*>& groups) {
                   count_noun(left, "task"), seconds, left == 1 ? "it" : "them"));
 }
 
-// Runs before static objects of the drivers' libraries are destroyed: the tasks may still compile kernels.
+// Runs before static objects of the drivers' libraries are destroyed, because tasks may still compile kernels.
 void end_tasks_of_drivers() {
   try {
     std::vector<DeviceTasks*> groups = DeviceTasks::all();
@@ -111,7 +114,7 @@ void end_tasks_of_drivers() {
   }
 }
 
-// Runs before the destruction of static objects that were created before the first task.
+// Runs before static objects that were created before the first task are destroyed.
 void end_tasks() {
   try {
     System& system = *process;
@@ -142,7 +145,7 @@ DeviceTasks::DeviceTasks(executor::Executor& executor, Device d)
     : Group(executor, nullptr, std::max(4096u, 64 * executor.threads())), device(d) {}
 
 DeviceTasks& DeviceTasks::of(Device device) {
-  // The CPU's group is requested most often.
+  // The group of the CPU is requested most often, so it is cached.
   struct Known {
     std::uint32_t generation;
     DeviceTasks* tasks;
@@ -176,7 +179,7 @@ void DeviceTasks::failed(const executor::Node& node) noexcept { remember_failure
 
 void remember_failure(const executor::Node& node, Device device) noexcept {
   const executor::FailureRef& failure = node.failure();
-  if (!failure->cancelled && !failure->through.empty()) return;  // count only the task that failed itself
+  if (!failure->cancelled && !failure->through.empty()) return;  // count only the task that failed first
   try {
     System& system = *process;
     const std::scoped_lock hold(system.lock);
@@ -192,7 +195,7 @@ void remember_failure(const executor::Node& node, Device device) noexcept {
       system.failed.push_back({failure, device});
     else
       ++system.failed_more;
-  } catch (const std::exception&) {  // out of memory: waiting for the task still throws the error
+  } catch (const std::exception&) {  // out of memory; waiting for the task still throws the error
   }
 }
 

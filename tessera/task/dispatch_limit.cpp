@@ -17,9 +17,9 @@ namespace {
 
 constexpr std::uint32_t max_in_flight = 4, min_in_flight = 2;
 constexpr std::int64_t min_queued_ns = 2'000'000;  // nanoseconds of work
-constexpr std::size_t max_scanned = 256;           // deferred tasks; those behind them are considered the next time
+constexpr std::size_t max_scanned = 256;           // maximum number of deferred tasks that are checked at a time
 
-using Options = std::vector<std::pair<Device, MissingData>>;  // possible devices, and the copies needed there
+using Options = std::vector<std::pair<Device, MissingData>>;  // possible devices, with the copies that are needed there
 struct DeferredTask {
   executor::Ref<TaskNode> node;
   int priority;
@@ -28,7 +28,7 @@ struct DeferredTask {
 struct Devices {
   std::mutex lock;
   std::map<Device, std::uint32_t> taken;
-  std::map<Device, std::deque<DeferredTask>> fixed;     // tasks with one possible device
+  std::map<Device, std::deque<DeferredTask>> fixed;     // tasks with only one possible device
   std::map<Backend, std::deque<DeferredTask>> movable;  // tasks that may run on several devices of the backend
 };
 constinit os::PerProcess<Devices> process;
@@ -42,8 +42,8 @@ void insert_by_priority(std::deque<DeferredTask>& all, DeferredTask&& one) {
   all.insert(at, std::move(one));
 }
 
-/// The number of tasks per device that hold a slot or are deferred for this device only. Callers add movable tasks that
-/// are ahead in the queue.
+/// Returns the number of tasks for each device that have a slot, or that are deferred and can only run on this device.
+/// The caller adds movable tasks that are ahead in the queue.
 using Waiting = std::map<Device, std::uint32_t>;
 Waiting waiting_on(const Devices& devices) {
   Waiting waiting = devices.taken;
@@ -63,7 +63,7 @@ Device earliest_device(const TaskNode& node, const Options& options, Waiting& wa
 
 bool DispatchLimit::try_acquire(TaskNode& node) noexcept {
   TaskNode::LoadEntry& load_entry = *node.load_entry();
-  if (load_entry.place) return true;  // was deferred and now holds a slot
+  if (load_entry.place) return true;  // was deferred and has a slot now
   try {
     Options options;
     const bool movable = !load_entry.others.empty() && node.data_ != nullptr && node.data_->can_migrate();
@@ -98,7 +98,7 @@ bool DispatchLimit::try_acquire(TaskNode& node) noexcept {
     node.defer();
     insert_by_priority(deferred, std::move(one));
     return false;
-  } catch (const std::exception&) {  // out of memory: run it without a slot
+  } catch (const std::exception&) {  // out of memory: run the task without a slot
     return true;
   }
 }

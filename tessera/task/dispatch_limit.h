@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits how many tasks are in the queues of asynchronous devices: few, so that later tasks can still be placed on
-// another device, but enough that a device always has its next task and data. Internal.
+// Limits the number of tasks in the queues of asynchronous devices. The limit is low, so that later tasks can still be
+// placed on another device. It is high enough that a device always has its next task and the data for it. Internal.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,17 @@ namespace tessera::detail {
 
 class TaskNode;
 
-/// A task for an asynchronous device holds a slot from the time it may begin until its work on the device has ended. A
-/// device has four slots, or two if those hold more than two milliseconds of work. Other tasks are deferred, ordered by
-/// priority and then by arrival, and released as slots become free. A task that may run on several devices of a backend
-/// is then assigned to the one that finishes it first, given the tasks before it.
+/// Assigns a limited number of slots to the tasks of each asynchronous device. A task has a slot from the time when it
+/// may begin until its work on the device has ended. A device has four slots, or two if four tasks contain more than
+/// two milliseconds of work. Other tasks are deferred and ordered by priority, then by arrival. They are released when
+/// slots become free. At that time, a task that may run on several devices of a backend is assigned to the device that
+/// finishes it first.
 class DispatchLimit {
  public:
-  /// Returns true if the task has a slot, on its possibly new device. Otherwise it was deferred, and the caller must
-  /// not touch it.
+  /// Returns true if the task has a slot. The task's device may have changed. Returns false if the task was deferred;
+  /// the caller must not access it then.
   static bool try_acquire(TaskNode& node) noexcept;
-  /// Frees the task's slot and starts deferred tasks that fit. Does nothing if the task has no slot.
+  /// Frees the task's slot and starts deferred tasks. Does nothing if the task has no slot.
   static void release(TaskNode& node) noexcept;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a region's graph for Graphviz.
+// Formats the tasks of a region as a Graphviz graph.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,7 +45,8 @@ std::string label_of(const TracedTask& t) {
 
 std::string dot(const Region& region) {
   const detail::tracing::Timeline all = detail::tracing::timeline_of(detail::tracing::recorded_events("dot"));
-  // The address may have belonged to an earlier region, unless tracing was active when this one was created.
+  // An earlier region may have had the same address. Its tasks are excluded by their creation time, if tracing was
+  // active when this region was created.
   const auto group =
       reinterpret_cast<std::uintptr_t>(static_cast<const executor::Group*>(&const_cast<Region&>(region).group()));
   const auto inside = [&](const TracedTask& t) { return t.group == group && t.made >= region.trace_begin_; };
@@ -60,7 +61,7 @@ std::string dot(const Region& region) {
       const auto before = all.tasks.find(b.task);
       if (before == all.tasks.end() || std::ranges::find(told, b.task) != told.end()) continue;
       told.push_back(b.task);
-      // A data dependency takes precedence over an ordering-only one.
+      // If there are both a data dependency and an ordering-only dependency, the data dependency is drawn.
       const bool order_only = std::ranges::none_of(
           t.after, [&](const TracedTask::Before& other) { return other.task == b.task && !other.order_only; });
       edges += fmt::format("  t{} -> t{}{};\n", b.task, number, order_only ? " [style=dotted]" : "");

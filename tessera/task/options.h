@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Options of a task, and options inherited by all tasks created in a scope.
+// Options of a task, and options that are inherited by all tasks created in a scope.
 #pragma once
 
 #include <memory>
@@ -14,30 +14,32 @@ namespace tessera {
 
 class PlacementPolicy;  // policy.h
 
-/// `spawn({.scope = cuda(all), .priority = 2}, f, x)`, `with({.scope = gpus})`. Unset options are inherited from the
-/// thread that creates the task.
+/// Options of a task: `spawn({.scope = cuda(all), .priority = 2}, f, x)`, `with({.scope = gpus})`. Options that are not
+/// set are inherited from the thread that creates the task.
 struct TaskOptions {
-  std::optional<Scope> scope = {};   ///< where it may run; by default where most of its data is, else cpu:0
-  std::optional<int> priority = {};  ///< -4 to 3 (clamped), default 0; higher priorities run first
+  std::optional<Scope> scope =
+      {};  ///< devices on which it may run; default: the device with most of its data, or cpu:0
+  std::optional<int> priority =
+      {};  ///< from -4 to 3 (other values are clamped); default: 0; tasks with a higher priority run first
   std::optional<std::stop_token> stop =
-      {};  ///< cancels it: a task that has not begun does not run; a running one can check `this_task`
-  std::shared_ptr<PlacementPolicy> policy = {};  ///< chooses among the devices of the scope (policy.h)
-  std::string name = {};  ///< for messages; by default the kernel's name, or "file:line"; not inherited
+      {};  ///< cancels the task if it has not begun; a running task can check `this_task::stop_requested`
+  std::shared_ptr<PlacementPolicy> policy = {};  ///< chooses one of the devices in the scope (policy.h)
+  std::string name = {};  ///< name for messages; default: the kernel's name, or "file:line"; not inherited
   std::source_location where = std::source_location::current();  ///< Where the task was created, for messages.
 };
 
 namespace detail {
 
-/// The options inherited on a thread; immutable.
+/// The options that tasks created on a thread inherit; immutable.
 struct InheritedOptions : std::enable_shared_from_this<InheritedOptions> {
   std::optional<Scope> scope;
   int priority = 0;
   std::optional<std::stop_token> stop;
   std::shared_ptr<PlacementPolicy> policy;
 };
-/// Null if no options are set.
+/// Null if no options are set on this thread.
 extern constinit thread_local const InheritedOptions* inherited_options;
-/// The options inherited on this thread, overridden by `more`.
+/// Returns the options that are inherited on this thread, overridden by the options that `more` sets.
 std::shared_ptr<const InheritedOptions> options_with(const TaskOptions& more);
 inline std::shared_ptr<const InheritedOptions> shared_options() {
   return inherited_options == nullptr ? nullptr : inherited_options->shared_from_this();
@@ -45,11 +47,12 @@ inline std::shared_ptr<const InheritedOptions> shared_options() {
 
 }  // namespace detail
 
-/// Options for all tasks that this thread creates during the object's lifetime, and for the tasks that those create.
-/// Created by `with`. Must be destroyed on the thread that created it, before enclosing ones.
+/// Sets options for all tasks that this thread creates while the object exists, and for tasks created by these tasks.
+/// Created by `with`. Must be destroyed on the thread that created it, and before With objects that were created
+/// earlier.
 class [[nodiscard]] With {
  public:
-  /// Applies to the tasks that this thread creates until the object is destroyed.
+  /// Sets the options until the object is destroyed.
   explicit With(const TaskOptions& options);
   ~With();
   With(const With&) = delete;
@@ -59,11 +62,11 @@ class [[nodiscard]] With {
   const std::shared_ptr<const detail::InheritedOptions> mine_;
   const detail::InheritedOptions* const before_;
 };
-/// `auto in_force = with({.scope = cuda(all)});`
+/// Sets options for the current scope: `auto in_force = with({.scope = cuda(all)});`.
 [[nodiscard]] inline With with(const TaskOptions& options) { return With(options); }
 
-/// Where a task without arrays may run if this thread creates it: the scope of the innermost `with`, else of the
-/// running task, else cpu:0.
+/// Returns where a task without arrays may run if this thread creates it. This is the scope of the innermost `with`,
+/// otherwise the scope of the running task, otherwise cpu:0.
 Scope current_scope();
 
 }  // namespace tessera

@@ -10,16 +10,16 @@
 namespace tessera {
 namespace {
 
-/// The combined axes of two parts, and the offset of the second part from the first along each axis.
+/// The axes of two parts in one common frame, and the offset of the second part from the first along each axis.
 struct Frame {
   static constexpr int most = 2 * StoragePart::most_axes;
   int axes = 0;
-  std::array<std::int64_t, most> stride{}, a{}, b{};  // a, b: extents
+  std::array<std::int64_t, most> stride{}, a{}, b{};  // extents of the two parts
   std::array<std::int64_t, most> at{};
   int row_a = -1, column_a = -1, row_b = -1, column_b = -1;
 };
 
-/// Empty if the two parts do not fit into one regular frame.
+/// Returns std::nullopt if the two parts cannot be described by one regular frame.
 std::optional<Frame> frame_of(const StoragePart& a, const StoragePart& b) {
   const auto bytes_only = [](const StoragePart& p) { return p.axes == 0 && p.end - p.begin != p.element; };
   if (a.element != b.element || bytes_only(a) || bytes_only(b)) return {};
@@ -46,9 +46,9 @@ std::optional<Frame> frame_of(const StoragePart& a, const StoragePart& b) {
   return frame;
 }
 
-/// Calls `meets(frame)` for each position in the frame that the second part, `distance` bytes behind the first, may
-/// have with overlapping boxes, until one returns true. In rows of s elements there are two: a distance of r, or of r -
-/// s from the next row.
+/// Converts the distance between two parts in bytes to a position in the frame. Several positions may be possible: in
+/// rows of s elements, a distance of r elements is also r - s elements from the next row. Calls `meets(frame)` for each
+/// position at which the boxes of the two parts overlap, until it returns true.
 template <class F>
 bool any_place(Frame& frame, std::int64_t distance, const F& meets, std::uint32_t element, int axis = 0) {
   const std::int64_t stride = frame.stride[axis];
@@ -67,7 +67,7 @@ bool any_place(Frame& frame, std::int64_t distance, const F& meets, std::uint32_
   return rest != 0 && boxes_meet(quotient + 1) && any_place(frame, rest - stride, meets, element, axis + 1);
 }
 
-/// True if the part contains every byte between its first and its last.
+/// Returns true if the part contains every byte between its first and its last element.
 bool dense(const StoragePart& part) {
   std::uint64_t bytes = part.element;
   for (int k = 0; k < part.axes; ++k) bytes *= part.extent[k];
@@ -114,7 +114,7 @@ StoragePart part_of(const Shape& shape, const Strides& strides, std::int64_t off
                       .wrong = "the array needs at least two dimensions"});
   const auto [low, high] = band_of(triangle);
   if (triangle != MatrixPart::none && (shape[shape.size() - 2] == 1 || shape[shape.size() - 1] == 1)) {
-    // A single row or column: the band is an interval of it.
+    // The matrix has a single row or column, so the band is an interval of it.
     const std::size_t row = shape.size() - 2, column = shape.size() - 1, along = shape[row] == 1 ? column : row;
     const std::int64_t first = std::max<std::int64_t>(0, along == column ? low : -high);
     const std::int64_t last = std::min(shape[along] - 1, along == column ? high : -low);
@@ -168,7 +168,7 @@ bool overlap(const StoragePart& a, const StoragePart& b) {
   std::optional<Frame> frame = frame_of(a, b);
   if (!frame) return true;
   const auto meet = [&](const Frame& f) {
-    // Column - row takes every value between those at the corners of the common box.
+    // In the common box, (column - row) takes every value between its minimum and maximum at the corners.
     const auto from = [&](int axis) { return std::max<std::int64_t>(0, f.at[axis]); };
     const auto last = [&](int axis) { return std::min(f.a[axis], f.at[axis] + f.b[axis]) - 1; };
     const auto in_band = [&](int row, int column, std::int64_t low, std::int64_t high) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The elements of a storage that an access covers: a box, triangle or diagonal of a strided frame. Two parts overlap if
-// they share an element; if that cannot be decided exactly, they are assumed to overlap.
+// The elements of a storage that an access covers: a box, or a triangle or diagonal of a box, with strides. Two parts
+// overlap if they have an element in common. If this cannot be decided exactly, they are assumed to overlap.
 #pragma once
 
 #include <array>
@@ -13,30 +13,31 @@
 
 namespace tessera {
 
-/// The elements of a matrix (the last two axes) that an access covers. Triangles include the diagonal, except unit
-/// triangles: their diagonal is known to be 1 and is not read.
+/// The elements of a matrix (the last two axes) that an access covers. Triangles include the diagonal. Unit triangles
+/// do not: their diagonal is assumed to be 1 and is not read.
 enum class MatrixPart : std::uint8_t { none, upper, lower, unit_upper, unit_lower, diagonal };
-const char* to_string(MatrixPart triangle);  ///< as text for messages: "upper triangle"
-/// The smallest and largest value of (column - row) of its elements.
+const char* to_string(MatrixPart triangle);  ///< Returns text for messages: "upper triangle".
+/// Returns the smallest and the largest value of (column - row) in this part of a matrix.
 std::pair<std::int64_t, std::int64_t> band_of(MatrixPart triangle);
 
-/// Elements of a storage: those at `begin` + sum(index[k] * stride[k]) bytes with 0 <= index[k] < extent[k] and `low`
-/// <= column - row <= `high`. Strides descend.
+/// Describes elements of a storage by byte offsets: `begin` + sum(index[k] * stride[k]) with 0 <= index[k] < extent[k]
+/// and `low` <= column - row <= `high`. Strides are in descending order.
 struct StoragePart {
   static constexpr std::size_t most_axes = 6;  ///< Maximum number of axes that can be described.
-  static constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max() / 4;  ///< The band has no limit.
+  static constexpr std::int64_t unbounded =
+      std::numeric_limits<std::int64_t>::max() / 4;  ///< The band has no limit on this side.
 
-  std::uint64_t begin = 0, end = 0;  ///< bytes: from the first element to one past the last
-  std::uint32_t element = 1;         ///< bytes of an element
-  std::uint8_t axes =
-      0;  ///< number of axes with more than one element; if 0 and `end - begin > element`, any bytes in between
-  bool gaps = false;                  ///< the access may cover only some of the described elements
-  std::int8_t row = -1, column = -1;  ///< the axes of the band; -1: none
-  /// Limits of column - row.
+  std::uint64_t begin = 0, end = 0;  ///< byte offsets of the first element, and of the end of the last element
+  std::uint32_t element = 1;         ///< size of an element in bytes
+  std::uint8_t axes = 0;  ///< number of axes with several elements; if 0 and `end - begin > element`, any bytes of the
+                          ///< range may be accessed
+  bool gaps = false;      ///< the access may cover only some of the described elements
+  std::int8_t row = -1, column = -1;  ///< the axes of the band; -1: no band
+  /// Lower and upper limit of (column - row).
   std::int64_t low = -unbounded, high = unbounded;
-  std::array<std::uint64_t, most_axes> stride, extent;  ///< only the first `axes` are set
+  std::array<std::uint64_t, most_axes> stride, extent;  ///< only the first `axes` elements are initialised
 
-  /// A part without elements.
+  /// Creates a part without elements.
   StoragePart() {}
   StoragePart(const StoragePart& other) { *this = other; }
   StoragePart& operator=(const StoragePart& other) {
@@ -45,9 +46,9 @@ struct StoragePart {
     for (std::uint8_t k = 0; k < other.axes; ++k) stride[k] = other.stride[k], extent[k] = other.extent[k];
     return *this;
   }
-  /// True if it has no elements.
+  /// True if the part has no elements.
   bool empty() const { return begin == end; }
-  /// True if both have the same description.
+  /// True if both parts have the same description.
   friend bool operator==(const StoragePart& a, const StoragePart& b) {
     if (a.begin != b.begin || a.end != b.end || a.element != b.element || a.axes != b.axes || a.gaps != b.gaps ||
         a.row != b.row || a.column != b.column || a.low != b.low || a.high != b.high)
@@ -58,16 +59,18 @@ struct StoragePart {
   }
 };
 
-/// The whole storage of `bytes` bytes.
+/// Returns the part that covers a whole storage of `bytes` bytes.
 StoragePart full_part(std::uint64_t bytes);
-/// The elements of a view. Views with more than `most_axes` axes, or with overlapping axes, are described as all bytes
-/// from the first to the last. Throws ShapeError if `triangle` is given and there are fewer than two axes.
+/// Returns the elements of a view. Views with more than `most_axes` axes, or with overlapping axes, are described by
+/// the byte range from their first to their last element. Throws ShapeError if `triangle` is given and there are fewer
+/// than two axes.
 StoragePart part_of(const Shape& shape, const Strides& strides, std::int64_t offset, std::size_t element_size,
                     MatrixPart triangle = MatrixPart::none);
-/// True if the parts share a byte, or if only their byte ranges can be compared and these overlap.
+/// Returns true if the parts have a byte in common. Also returns true if only their byte ranges can be compared and
+/// these overlap.
 bool overlap(const StoragePart& a, const StoragePart& b);
-/// True if `outer` contains every byte of `inner`; false if that is unknown.
+/// Returns true if `outer` contains every byte of `inner`. Returns false if this cannot be decided.
 bool contains(const StoragePart& outer, const StoragePart& inner);
-std::string to_string(const StoragePart& part);  ///< for messages
+std::string to_string(const StoragePart& part);  ///< Formats the part for messages.
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values that stay on their device, such as a handle, a cache or a generator. Tasks with such an argument run on that
-// device.
+// Values that belong to a device, such as a library handle, a cache or a random generator. Tasks that use such a value
+// run on its device.
 #pragma once
 
 #include <concepts>
@@ -13,19 +13,19 @@
 
 namespace tessera {
 
-/// A T that belongs to one device and is never copied or moved; copies of a `pinned` share it. A task receives it as T&
-/// and runs on its device; `spawn` throws DeviceError if the scope does not contain the device. Tasks that modify the
-/// same value are not ordered: make one depend on the other, or use a lock.
+/// A value of type T that belongs to one device and is never copied or moved. Copies of a `pinned` share the value. A
+/// task receives it as T& and runs on its device. `spawn` throws DeviceError if the scope does not contain the device.
+/// Tasks that modify the same value are not ordered automatically. Add a dependency between them, or use a lock.
 template <class T>
 class pinned {
  public:
-  /// Constructs the value on this thread, with `device` current.
+  /// Constructs the value on this thread. `device` is the current device during construction.
   template <class... A>
   explicit pinned(Device device, A&&... arguments) : device_(device) {
     const DeviceScope current(device);
     value_ = std::make_shared<T>(std::forward<A>(arguments)...);
   }
-  /// The device of the value.
+  /// The value's device.
   Device device() const noexcept { return device_; }
   /// The value.
   T& get() const noexcept { return *value_; }
@@ -35,18 +35,18 @@ class pinned {
   std::shared_ptr<T> value_;
 };
 
-/// One T per device of a scope, created by `make()` on first use with that device current. A task receives the T& of
-/// its device, which must be in the scope.
+/// A value of type T for each device of a scope. `make()` creates it when it is first used on a device, with that
+/// device as the current device. A task receives a T& to the value of its device, which must be in the scope.
 template <class T>
 class per_device {
  public:
-  /// `make` is called on the first use of each device of `scope`.
+  /// `make` is called when a device of `scope` is first used.
   explicit per_device(
       Scope scope, std::function<T()> make = [] { return T(); })
       : all_(std::make_shared<All>(std::move(scope), std::move(make))) {}
   /// The devices.
   const Scope& scope() const noexcept { return all_->scope; }
-  /// The value of `device`. Throws DeviceError if the scope does not contain it.
+  /// Returns the value of `device`. Throws DeviceError if the scope does not contain the device.
   T& at(Device device) const {
     if (!all_->scope.contains(device))
       fail<DeviceError>({.operation = "per_device",
@@ -60,7 +60,7 @@ class per_device {
     }
     return *there;
   }
-  /// The value of the running task's device.
+  /// Returns the value for the running task's device.
   T& local() const { return at(this_task::device()); }
 
  private:

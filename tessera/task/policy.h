@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// User-defined placement: a policy chooses the device of each task when the task is created.
+// User-defined placement. A policy chooses the device of each task when the task is created.
 //
 //   struct MostIdle : PlacementPolicy {
 //     Device choose(const TaskToPlace& task) override {
@@ -18,38 +18,39 @@
 
 namespace tessera {
 
-/// The properties of a new task that a policy can use.
+/// Describes a new task to a policy.
 struct TaskToPlace {
   /// A device on which the task may run.
   struct Candidate {
     Device device;              ///< The device.
-    std::uint32_t waiting = 0;  ///< tasks that are placed there and have not ended
-    /// Median time that the latest tasks kept it busy; 0 if none has ended.
+    std::uint32_t waiting = 0;  ///< number of tasks that are placed there and have not ended
+    /// Median time for which recent tasks kept the device busy. 0 if no task has ended.
     std::chrono::nanoseconds median_duration{};
-    std::uint64_t bytes = 0;  ///< of `TaskToPlace::bytes`, those whose newest contents are there
+    std::uint64_t bytes = 0;  ///< part of `TaskToPlace::bytes` for which this device has the newest contents
   };
-  std::string name;                   ///< as given, or the kernel's name, or "file:line"
-  int priority = 0;                   ///< as given in TaskOptions
-  std::vector<Candidate> candidates;  ///< the devices that scope, function and arguments allow, in order; at least one
-  std::uint64_t bytes = 0;  ///< of its arrays; written arrays count three times: they are copied in, copied back and
-                            ///< usually read there again
-  Device default_device;    ///< where it would run without a policy
+  std::string name;                   ///< the given name, or the kernel's name, or "file:line"
+  int priority = 0;                   ///< priority in TaskOptions
+  std::vector<Candidate> candidates;  ///< the devices that scope, function and arguments allow, in order; never empty
+  std::uint64_t bytes = 0;  ///< size of its arrays; written arrays count three times, because they are copied in,
+                            ///< copied back and usually read again
+  Device default_device;    ///< device on which the task would run without a policy
 };
 
-/// Set in TaskOptions for one task, a region, or with `with`; applies to all tasks created there and to the tasks that
-/// those create. A task placed by a policy does not move; without a policy, tasks may still move to another GPU when
-/// they begin.
+/// Base class of policies. Set a policy in TaskOptions: for one task, for a region, or with `with`. It applies to all
+/// tasks created there, and to tasks that these create. Tasks that are placed by a policy are not moved later. Without
+/// a policy, a task may move to another GPU when it begins.
 class PlacementPolicy {
  public:
   virtual ~PlacementPolicy() = default;
-  /// Returns the device of one of `task.candidates`. `spawn` throws DeviceError for any other device and passes on
-  /// exceptions; the task is not created then. Called concurrently by threads that create tasks. Must not create tasks.
+  /// Returns the device of one of `task.candidates`. If it returns another device, `spawn` throws DeviceError. If it
+  /// throws, `spawn` rethrows the exception. In both cases the task is not created. May be called concurrently by
+  /// threads that create tasks. Must not create tasks.
   virtual Device choose(const TaskToPlace& task) = 0;
 };
 
 namespace detail {
 class TaskPlacer;
-/// Returns the choice of the policy that applies to the task.
+/// Calls the policy that applies to the task and returns its choice.
 Device choose_by_policy(const InheritedOptions& options, const TaskPlacer& placer, const TaskOptions& call_options,
                         const std::string& kernel_name);
 }  // namespace detail

@@ -7,7 +7,7 @@
 namespace tessera {
 namespace {
 
-/// The function of a product task.
+/// Returns the function of a product task.
 auto product_of(const Accessed& c, const Accessed& a, const Accessed& b) {
   check_product_modes(c.mode, a.mode, b.mode);
   return [how = Update{.beta = c.mode == Access::out ? 0.0 : 1.0}](Array& to, const Array& left, const Array& right) {

@@ -54,7 +54,7 @@ double neutral(Combine op, DType dtype) {
   }
 }
 
-/// The failure of one of the reducing tasks; null if none failed.
+/// Returns the failure of a reducing task, or null if none failed.
 std::shared_ptr<const executor::FailureOrigin> failure_of(const std::vector<Array>& slots) {
   for (const Array& s : slots)
     if (auto why = TaskStorage::of(*s.source()->memory()).failed()) return why;
@@ -62,7 +62,7 @@ std::shared_ptr<const executor::FailureOrigin> failure_of(const std::vector<Arra
 }
 
 constinit thread_local const Reductions* combining =
-    nullptr;  // the reductions that this thread is combining: the tasks that it submits for that use the result
+    nullptr;  // the reductions that this thread is combining; tasks that it submits meanwhile use their result
 
 }  // namespace
 
@@ -75,7 +75,8 @@ Array Reductions::slot(const Array& result, Combine op, Device device) {
   auto at = std::ranges::find_if(sets_, same);
   if (at != sets_.end())
     if (const auto why = failure_of(at->slots);
-        why && why->observed) {  // failed and observed: nothing is combined, start over
+        why && why->observed) {  // a task failed, and the failure was observed: nothing is combined, and the reduction
+                                 // starts again
       sets_.erase(at);
       at = sets_.end();
     }
@@ -108,7 +109,7 @@ Array Reductions::slot(const Array& result, Combine op, Device device) {
 void Reductions::combine(const StoragePart* part) {
   if (!any()) return;
   const std::lock_guard hold(lock_);
-  if (combining == this) return;  // parts that are not used yet stay pending
+  if (combining == this) return;  // reductions into parts that are not used yet remain pending
   struct Combining {
     const Reductions* const before;
     ~Combining() { combining = before; }
@@ -128,7 +129,7 @@ void Reductions::combine(const StoragePart* part) {
 void Reductions::submit(Set set) {
   const std::shared_ptr<Storage> storage = set.storage.lock();
   if (!storage || set.slots.empty()) return;
-  // The options of the thread that triggers the combination do not apply to it.
+  // Options of the thread that triggers the combination must not apply to its tasks.
   struct Options {
     const InheritedOptions* const before = std::exchange(inherited_options, nullptr);
     ~Options() { inherited_options = before; }
@@ -140,7 +141,7 @@ void Reductions::submit(Set set) {
       nullptr, {.scope = Scope(result.device()), .name = std::string("combine by ") + to_string(set.op)},
       [op = set.op, slots = set.slots](Array& to, const std::vector<Array>& given) {
         if (failure_of(slots))
-          return;  // the failure was observed: later users get the result without these contributions
+          return;  // the failure was observed; later tasks use the result without these contributions
         std::vector<Array> parts = given;
         for (std::size_t step = 1; step < parts.size(); step *= 2)
           for (std::size_t i = 0; i + step < parts.size(); i += 2 * step)
@@ -148,7 +149,7 @@ void Reductions::submit(Set set) {
         to.assign(combined(op, to, parts[0]));
       },
       inout(result), std::move(all));
-  made.draft->ignore_cancellation();  // otherwise cancelling the group would lose results of tasks that have run
+  made.draft->ignore_cancellation();  // otherwise, cancelling the group would lose the results of tasks that have run
   made.draft.submit();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions by several tasks: each task adds to a slot, and the slots are combined before the result is used.
+// Reductions by several tasks. Each task adds to a slot, and the slots are combined before the result is used.
 // Internal; users call reduce() (region.h).
 #pragma once
 
@@ -16,36 +16,40 @@
 
 namespace tessera {
 
-/// How contributions are combined. The initial values are 0, 1, the largest and the smallest number.
+/// The operation that combines contributions. Slots are initialised with 0, 1, the largest number and the smallest
+/// number.
 enum class Combine : std::uint8_t { sum, product, minimum, maximum };
 const char* to_string(Combine op);
 
 namespace detail {
 
-/// The pending reductions into one storage. A task gets the slot of its submission number, and slots are combined in a
-/// fixed tree, so that results do not depend on threads or on the choice among identical devices.
+/// The pending reductions into one storage. A task uses a slot that depends on its submission number, and the slots are
+/// combined in a fixed tree. Results therefore do not depend on threads, or on which of several identical devices a
+/// task runs on.
 class Reductions {
  public:
   static constexpr std::size_t slots = 8;
 
-  /// True if there are any; can be read without the lock.
+  /// True if there are pending reductions. May be called without the lock.
   bool any() const noexcept { return any_.load(std::memory_order_acquire); }
-  /// RunningTask::number of the task that created the reducing tasks, or 0 for the program; valid while any() is true.
+  /// RunningTask::number of the task that created the reducing tasks, or 0 if no task created them. Valid while any()
+  /// is true.
   std::uint64_t maker() const noexcept { return maker_.load(std::memory_order_relaxed); }
-  /// Locked while a task takes its slot and is ordered, and while slots are combined. Recursive, because the combining
-  /// tasks that are submitted meanwhile use the storage.
+  /// Locked while a task gets its slot and its dependencies, and while slots are combined. The lock is recursive
+  /// because combining submits tasks that use the storage.
   std::recursive_mutex& lock() noexcept { return lock_; }
-  /// With lock() held: returns the slot of the next task, which runs on `device`. Combines pending reductions of
-  /// another operation or into overlapping parts first. Throws DtypeError if the operation does not support the dtype.
+  /// Returns the slot of the next task, which runs on `device`. Before that, combines pending reductions of another
+  /// operation, or into overlapping parts. The caller must hold lock(). Throws DtypeError if the operation does not
+  /// support the dtype.
   Array slot(const Array& result, Combine op, Device device);
-  /// Submits tasks that combine the slots into the results (only those that overlap `part`, if given). Tasks that are
-  /// submitted later depend on them.
+  /// Submits tasks that combine the slots into the results. If `part` is given, only combines reductions that overlap
+  /// it. Tasks that are submitted later depend on these tasks.
   void combine(const StoragePart* part = nullptr);
 
  private:
   struct Set {
     Combine op;
-    std::weak_ptr<Storage> storage;  // which owns this object
+    std::weak_ptr<Storage> storage;  // the storage that owns this object
     Shape shape;
     Strides strides;
     std::int64_t offset;

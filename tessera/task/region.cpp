@@ -13,7 +13,8 @@ class Region::Tasks final : public executor::Group {
  public:
   Tasks(executor::Executor& executor, executor::Group* parent, std::uint32_t window)
       : Group(executor, parent, window) {}
-  /// The independent errors and cancellations since the last call, one for each task that failed on its own.
+  /// Returns the independent errors and cancellations since the last call. There is one for each task that failed on
+  /// its own.
   std::vector<executor::FailureRef> take_failures() noexcept {
     const std::lock_guard hold(lock_);
     seen_.clear();
@@ -24,21 +25,21 @@ class Region::Tasks final : public executor::Group {
   void failed(const executor::Node& node) noexcept override {
     const executor::FailureRef& failure = node.failure();
     const bool by_itself = failure->cancelled && failure->through.empty();
-    // cancel() is a deliberate act of the caller: it is not reported, and later tasks use the arrays as they are.
+    // cancel() was called deliberately, so it is not reported. Later tasks use the current contents of the arrays.
     if (by_itself && cancelled()) failure->origin->observed.store(true, std::memory_order_relaxed);
     if (by_itself || (failure->cancelled && cancelled())) return;
     try {
       const std::lock_guard hold(lock_);
       failures_.reserve(failures_.size() + 1);
       if (seen_.insert(failure->origin.get()).second) failures_.push_back(failure);
-    } catch (const std::exception&) {  // out of memory: waiting for the task still throws the error
+    } catch (const std::exception&) {  // out of memory; waiting for the task still throws the error
     }
   }
 
  private:
   std::mutex lock_;
   std::vector<executor::FailureRef> failures_;
-  std::unordered_set<const executor::FailureOrigin*> seen_;  // the failures already recorded
+  std::unordered_set<const executor::FailureOrigin*> seen_;  // failures that were already recorded
 };
 
 namespace {
@@ -67,12 +68,12 @@ Region::Region(Region&& other) noexcept
       trace_begin_(other.trace_begin_) {}
 
 Region::~Region() noexcept(false) {
-  if (!tasks_) return;  // moved from
+  if (!tasks_) return;  // the region was moved from
   if (std::uncaught_exceptions() > uncaught_) {
     tasks_->cancel();
     try {
       tasks_->wait();
-    } catch (...) {}  // out of memory, or a cycle that was already reported: the destructor keeps waiting
+    } catch (...) {}  // out of memory, or a cycle that was already reported: the destructor of tasks_ waits
     tasks_.reset();
     return;
   }

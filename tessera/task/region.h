@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions: sets of tasks with declared accesses, which behave as if they ran sequentially in submission order.
+// Regions: sets of tasks with declared accesses. They behave as if the tasks ran one after another in submission order.
 //
 //   Region r;
 //   for (int i = 0; i < 100; ++i) r.spawn(step, in(x[i]), inout(total));   // sequential, because total is written
@@ -18,39 +18,44 @@ namespace tessera {
 
 /// An array as an argument of a task, with its access mode.
 struct Accessed {
-  Array array;                             ///< The array.
-  Access mode = Access::in;                ///< What the task does with it.
-  MatrixPart triangle = MatrixPart::none;  ///< The elements that the task touches; others are not waited for.
-  Combine op = Combine::sum;               ///< for `reduce`
+  Array array;               ///< The array.
+  Access mode = Access::in;  ///< How the task uses the array.
+  MatrixPart triangle =
+      MatrixPart::none;  ///< The elements that the task accesses. It is not ordered with tasks that use other elements.
+  Combine op = Combine::sum;  ///< operation of a reduction
 };
 
-/// The task reads the array. A plain Array argument is read, too.
+/// The task reads the array. An Array without an access mode is also read only.
 inline Accessed in(const Array& array) { return {array, Access::in}; }
-/// The task overwrites the array; the old contents are not copied to the task's device. For a view, only its elements
-/// are overwritten.
+/// The task overwrites the array. The old contents are not copied to the task's device. If the array is a view, only
+/// the elements of the view are overwritten.
 inline Accessed out(const Array& array) { return {array, Access::out}; }
-/// The task reads and writes it.
+/// The task reads and writes the array.
 inline Accessed inout(const Array& array) { return {array, Access::inout}; }
-/// The task reads and writes the array; commuting tasks run in any order, one at a time. Floating-point results may
+/// The task reads and writes the array. Commuting tasks may run in any order, one at a time. Floating-point results may
 /// depend on the order.
 inline Accessed commute(const Array& array) { return {array, Access::commute}; }
 
-/// The task contributes to a reduction into `x`. It receives an array of x's shape, initialised with 0 (1, the largest,
-/// the smallest number) or with the contributions of earlier tasks, and adds to it. Contributions are combined with `x`
-/// before its next use. Reducing tasks run concurrently; the result is the same for any number of threads and for
-/// identical devices (task i uses slot i mod 8; slots are combined in a fixed tree). `spawn` throws DtypeError for
-/// minimum and maximum of 64-bit integers. If a reducing task fails, nothing is combined: later uses of `x` fail until
-/// the error has been observed, and then see `x` as it was before the reduction.
+/// The task contributes to a reduction into `x`. It receives an array with x's shape and adds its contribution to it.
+/// This array is initialised with 0, 1, the largest or the smallest number, depending on the operation, or contains
+/// contributions of earlier tasks. Before the next use of `x`, all contributions are combined with `x`.
+///
+/// Reducing tasks run concurrently. The result does not depend on the number of threads, or on which of several
+/// identical devices are used: task i uses slot i mod 8, and slots are combined in a fixed tree.
+///
+/// `spawn` throws DtypeError for minimum and maximum of 64-bit integers. If a reducing task fails, nothing is combined.
+/// Later uses of `x` then fail until the error has been observed. After that, `x` has its contents from before the
+/// reduction.
 inline Accessed reduce(Combine op, const Array& x) { return {x, Access::reduce, MatrixPart::none, op}; }
 
-/// Uninitialised memory on the task's device: `spawn(f, in(x), scratch({64, 64}))` calls f with an Array of that shape.
-/// It is freed after the task unless f keeps it.
+/// An uninitialised temporary array on the task's device: `spawn(f, in(x), scratch({64, 64}))` passes f an Array of
+/// this shape. It is freed after the task, unless f stores the Array.
 struct Scratch {
   Shape shape;               ///< The shape.
   DType dtype = DType::f32;  ///< The element type.
-  Array made = {};           ///< while the task runs
+  Array made = {};           ///< the array while the task runs
 };
-/// Uninitialised memory for the task's own use, as an argument of `f`.
+/// Creates an uninitialised temporary array for the task, as an argument of `f`.
 inline Scratch scratch(Shape shape, DType dtype = DType::f32) { return {std::move(shape), dtype}; }
 
 namespace detail {
@@ -82,19 +87,23 @@ Accessed inout(T&& array) {
   return {array, Access::inout};
 }
 
-/// Only a triangle or the diagonal of the last two dimensions: `inout(upper(a))`, `in(diagonal(a))`. Tasks that use
-/// other elements of the matrix are not ordered by it. `spawn` throws ShapeError if there are fewer than two
-/// dimensions. For functions only: kernels receive whole views.
+/// A triangle or the diagonal of the last two dimensions of an array: `inout(upper(a))`, `in(diagonal(a))`. Tasks that
+/// use other elements of the matrix can run at the same time. `spawn` throws ShapeError if there are fewer than two
+/// dimensions. Supported for functions only, because kernels receive whole views.
 struct PartOfMatrix {
   Array array;                             ///< The matrix.
-  MatrixPart triangle = MatrixPart::none;  ///< The part of it.
+  MatrixPart triangle = MatrixPart::none;  ///< The part of the matrix.
 };
-/// The upper triangle of a matrix, with the diagonal.
+/// The upper triangle of a matrix, including the diagonal.
 inline PartOfMatrix upper(const Array& a) { return {a, MatrixPart::upper}; }
-/// The lower triangle of a matrix, with the diagonal.
+/// The lower triangle of a matrix, including the diagonal.
 inline PartOfMatrix lower(const Array& a) { return {a, MatrixPart::lower}; }
-inline PartOfMatrix unit_upper(const Array& a) { return {a, MatrixPart::unit_upper}; }  ///< without the diagonal
-inline PartOfMatrix unit_lower(const Array& a) { return {a, MatrixPart::unit_lower}; }  ///< without the diagonal
+inline PartOfMatrix unit_upper(const Array& a) {
+  return {a, MatrixPart::unit_upper};
+}  ///< The upper triangle without the diagonal.
+inline PartOfMatrix unit_lower(const Array& a) {
+  return {a, MatrixPart::unit_lower};
+}  ///< The lower triangle without the diagonal.
 /// The diagonal of a matrix.
 inline PartOfMatrix diagonal(const Array& a) { return {a, MatrixPart::diagonal}; }
 inline Accessed in(const PartOfMatrix& p) { return {p.array, Access::in, p.triangle}; }
@@ -102,23 +111,27 @@ inline Accessed out(const PartOfMatrix& p) { return {p.array, Access::out, p.tri
 inline Accessed inout(const PartOfMatrix& p) { return {p.array, Access::inout, p.triangle}; }
 inline Accessed commute(const PartOfMatrix& p) { return {p.array, Access::commute, p.triangle}; }
 
-/// Copies between devices made for tasks since the process started: inputs fetched to a task's device, results written
-/// back to their home device on access there, and replicas evicted to free memory.
+/// Counts copies between devices that were made for tasks since the process started. Inputs are fetched to a task's
+/// device. Results are written back to their home device when they are accessed there. Replicas are evicted to free
+/// memory.
 struct TaskCopies {
-  /// Number of copies to tasks' devices, of copies back home, and of copies back home to free memory.
+  /// Number of copies to the devices of tasks, of copies back to the home device, and of copies back that were made to
+  /// free memory.
   std::uint64_t fetched = 0, written_back = 0, evicted = 0;
-  std::uint64_t fetched_bytes = 0, written_back_bytes = 0, evicted_bytes = 0;  ///< The bytes of those copies.
+  std::uint64_t fetched_bytes = 0, written_back_bytes = 0, evicted_bytes = 0;  ///< Number of bytes in these copies.
 };
-TaskCopies task_copies();  ///< The copies made for all tasks since the process started.
+TaskCopies task_copies();  ///< Returns the copies that were made for all tasks since the process started.
 
-/// The indices from `begin` up to, excluding, `end`, in chunks of `grain` (the last one may be smaller). `grain` 0
-/// selects about four chunks per thread. `r.parallel_for(n, f)`, `r.parallel_for({begin, end, grain}, f)`.
+/// The indices from `begin` to `end`, excluding `end`, in chunks of `grain` indices: `r.parallel_for(n, f)`,
+/// `r.parallel_for({begin, end, grain}, f)`. The last chunk may be smaller. If `grain` is 0, there are about four
+/// chunks per thread.
 class IndexRange {
  public:
-  /// From 0 up to, excluding, `count`.
+  /// The indices from 0 to `count`, excluding `count`.
   template <std::integral N>
   IndexRange(N count, detail::Here at = detail::Here::current()) : end_(static_cast<std::int64_t>(count)), at_(at) {}
-  /// From `begin` up to, excluding, `end`, in chunks of `grain` indices; 0: the library chooses.
+  /// The indices from `begin` to `end`, excluding `end`, in chunks of `grain` indices. 0 selects the size
+  /// automatically.
   template <std::integral B, std::integral E, std::integral G = int>
   IndexRange(B begin, E end, G grain = 0, detail::Here at = detail::Here::current())
       : begin_(static_cast<std::int64_t>(begin)),
@@ -129,8 +142,8 @@ class IndexRange {
   std::int64_t begin() const { return begin_; }
   /// One past the last index.
   std::int64_t end() const { return end_; }
-  std::int64_t chunk() const;  ///< number of indices in a chunk
-  /// Where the range was created, for messages.
+  std::int64_t chunk() const;  ///< Returns the number of indices in a chunk.
+  /// Source location where the range was created, for messages.
   const detail::Here& at() const { return at_; }
 
  private:
@@ -139,7 +152,8 @@ class IndexRange {
 };
 
 namespace detail {
-/// A chunk of a loop: calls its function with the chunk's bounds, or with each index, and the task's further arguments.
+/// A chunk of a loop. Calls the function with the bounds of the chunk, or once for each index. Further arguments of the
+/// task are also passed.
 template <class F>
 struct Chunk {
   std::shared_ptr<F> f;
@@ -157,29 +171,34 @@ struct Chunk {
 };
 }  // namespace detail
 
-/// A set of tasks that are waited for together. They behave as if they ran sequentially in the order of creation: a
-/// task waits for earlier tasks that write what it uses, or use what it writes. Tasks begin while later ones are being
-/// created. A region is created and used by one thread. Throws ArgumentError inside a recording.
+/// A set of tasks that can be waited for together. They behave as if they ran one after another in the order of
+/// creation: a task waits for earlier tasks that write data that it uses, or that use data that it writes. Tasks may
+/// begin while later ones are still being created. A region must be created and used by one thread. Throws
+/// ArgumentError inside a recording.
 class Region {
  public:
-  /// `options` apply to all its tasks unless overridden. `window`: maximum number of unfinished tasks before `spawn`
-  /// runs some of them itself; 0 means 64 per thread, at least 4,096.
+  /// `options` apply to all tasks of the region unless they are overridden. `window` is the maximum number of
+  /// unfinished tasks. When it is reached, `spawn` runs some of them on the calling thread. 0 selects 64 per thread,
+  /// but at least 4,096.
   explicit Region(const TaskOptions& options = {}, std::uint32_t window = 0);
-  /// Waits and throws as `wait` does. During stack unwinding, tasks that have not begun are cancelled instead.
+  /// Waits, and throws the same errors as `wait`. During stack unwinding, cancels tasks that have not begun instead.
   ~Region() noexcept(false);
-  /// Moves the tasks. Using `other` afterwards throws ArgumentError.
+  /// Moves the tasks to a new region. Using `other` afterwards throws ArgumentError.
   Region(Region&& other) noexcept;
   Region& operator=(Region&&) = delete;
 
-  /// Blocks until all tasks have ended; the calling thread runs some of them. Throws TaskError with the first error,
-  /// and with the errors of other tasks that failed independently in `others`; tasks that depended on a failed task are
-  /// skipped, the rest run. Throws TaskCancelled if there was no error, but tasks were skipped because a task that they
-  /// depend on was cancelled. Each error is thrown once; later tasks use the arrays of failed tasks as those left them.
+  /// Blocks until all tasks have ended. The calling thread runs some of the tasks. Throws TaskError with the first
+  /// error; `others` contains the errors of other tasks that failed independently. Tasks that depend on a failed task
+  /// are skipped, and all other tasks run. Throws TaskCancelled if there was no error, but tasks were skipped because a
+  /// task that they depend on was cancelled. Each error is thrown only once. After that, later tasks can use the arrays
+  /// that the failed tasks have written.
   void wait();
-  /// Cancels tasks that have not begun. `wait` does not report this, and later tasks use the arrays as they are.
+  /// Cancels tasks that have not begun. `wait` does not report this as an error. Later tasks use the current contents
+  /// of the arrays.
   void cancel() noexcept;
 
-  /// As tessera::spawn. Arrays are passed as in(x), out(x) or inout(x); a kernel's writable buffers default to inout.
+  /// Like tessera::spawn. Arrays are passed as in(x), out(x) or inout(x). The default for a kernel's writable buffers
+  /// is inout.
   template <class F, class... A>
   auto spawn(const TaskOptions& options, F&& f, A&&... arguments) {
     return submit(options, std::forward<F>(f), std::forward<A>(arguments)...);
@@ -206,10 +225,11 @@ class Region {
                   std::forward<D>(d));
   }
 
-  /// Calls f(i) for each index, or f(begin, end) per chunk if f accepts that, with one task per chunk. The returned
-  /// task ends after all of them. Further arguments are passed to each task as by `spawn`, and to f after the indices:
-  /// useful are in(x), commute(x) and reduce(op, x); with inout(x), chunks run sequentially. All tasks share f,
-  /// concurrently. If a chunk throws, its remaining indices are skipped; other chunks run.
+  /// Calls f(i) for each index, or f(begin, end) for each chunk if f accepts two indices. There is one task for each
+  /// chunk. Returns a task that ends after all of them. Further arguments are passed to each task like in `spawn`, and
+  /// to f after the indices. in(x), commute(x) and reduce(op, x) allow chunks to run concurrently or in any order; with
+  /// inout(x), chunks run sequentially. All tasks call the same f, possibly at the same time. If f throws, the
+  /// remaining indices of its chunk are skipped. Other chunks still run.
   template <class F, class... A>
   Task<void> parallel_for(const IndexRange& range, F&& f, const A&... arguments) {
     return parallel_for({.where = range.at()}, range, std::forward<F>(f), arguments...);
@@ -253,12 +273,12 @@ class Region {
   std::unique_ptr<Tasks> tasks_;
   std::shared_ptr<const detail::InheritedOptions> options_;
   const int uncaught_;
-  std::int64_t trace_begin_ = 0;  ///< creation time, if traced
+  std::int64_t trace_begin_ = 0;  ///< time of creation, if traced
 };
 
 namespace detail {
 
-/// Replaces `array` by its slot.
+/// Replaces the array by its slot of the reduction.
 void declare_reduction(TaskNode& node, StoredAccess& access);
 void declare_reduction(TaskNode& node, Array& array, Combine op);
 
@@ -269,7 +289,7 @@ inline constexpr bool is_relocatable<std::vector<Accessed>> = true;
 /// Writes weigh three times as much as reads: the data is copied in, copied back, and usually read again on the same
 /// device.
 inline void place_data(TaskPlacer& placer, const Accessed& a) {
-  if (a.mode == Access::reduce) return;  // placed with the task's other data
+  if (a.mode == Access::reduce) return;  // placed on the device with most of the task's other data
   place_data(placer, a.array, writes(a.mode) ? 3 : 1);
 }
 inline void declare_access(TaskNode& node, Accessed& a) {
@@ -302,7 +322,7 @@ struct TaskArgument<Scratch> {
   }
 };
 
-/// A list of accesses is passed as a vector of arrays.
+/// A vector of accesses is passed to the function as a vector of arrays.
 template <>
 struct TaskArgument<std::vector<Accessed>> {
   static void place(TaskPlacer& placer, std::size_t, const std::vector<Accessed>& all) {

@@ -14,8 +14,8 @@ namespace tessera::detail {
 
 namespace {
 
-/// The live numbers. A number may be stored in a few slots that depend on its value; if all are taken, it displaces
-/// another one.
+/// The use numbers of running tasks. A number can be stored in one of several slots, which depend on its value. If all
+/// of them are occupied, it replaces another number.
 struct Live {
   static constexpr unsigned places = 8;
   Live() {}
@@ -23,7 +23,7 @@ struct Live {
   std::atomic<std::uint64_t>& at(std::uint64_t use, unsigned place) noexcept {
     return all[((use * 0x9e3779b97f4a7c15ull >> 54) + place) % all.size()];
   }
-  /// Replaces `from` by `to` in one of the slots of `use`. Returns false if it is in none.
+  /// Replaces `from` by `to` in one of the slots of `use`. Returns false if no slot contains `from`.
   bool exchange(std::uint64_t use, std::uint64_t from, std::uint64_t to) noexcept {
     for (unsigned i = 0; i < places; ++i)
       if (std::uint64_t there = from;
@@ -34,7 +34,8 @@ struct Live {
 };
 constinit os::PerProcess<Live> live;
 
-/// Creates the TaskStorage, so that uses are recorded. Not needed for the copy of a declared argument.
+/// Creates the TaskStorage, so that undeclared uses of the storage are recorded. This is not necessary for copies made
+/// by the runtime.
 void watch(Storage& storage) {
   const RunningTask* const running = RunningTask::current();
   if (running == nullptr || running->in_runtime_copy() || thread_context.recorder != nullptr ||

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers that identify the task that a thread runs: as the creator of tasks, and as the user of undeclared arrays.
-// Internal.
+// Identifies the task that a thread is running. Its numbers record which task created other tasks, and which task uses
+// arrays that it did not declare. Internal.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +11,34 @@ class Storage;
 
 namespace tessera::detail {
 
-/// Exists while a task's function runs, on the executing thread.
+/// Exists on the executing thread while a task's function runs.
 class RunningTask {
  public:
   RunningTask() noexcept;
   ~RunningTask();
   RunningTask(const RunningTask&) = delete;
   RunningTask& operator=(const RunningTask&) = delete;
-  /// The calling thread's running task; null outside of tasks.
+  /// Returns the running task of the calling thread, or null outside of tasks.
   static RunningTask* current() noexcept { return current_; }
-  /// The number of the current task if it has created tasks with arrays; otherwise 0, as for the program outside of
-  /// tasks.
+  /// Returns the number of the current task if it has created tasks with arrays. Otherwise, and outside of tasks,
+  /// returns 0.
   static std::uint64_t number_of_current() noexcept { return current_ != nullptr ? current_->number_ : 0; }
 
-  /// Identifies the task as the creator of tasks with arrays; unique in the process.
+  /// Identifies the task as the creator of tasks with arrays. The number is unique in the process.
   std::uint64_t number() noexcept { return number_ != 0 ? number_ : number_ = next_number(); }
-  /// Identifies the task as the user of undeclared arrays; live until `release`.
+  /// Identifies the task as a user of undeclared arrays. The number is live until `release`.
   std::uint64_t use() noexcept {
     if (use_ == 0) begin_use();
     return use_;
   }
-  /// Other tasks may now use the arrays that it used undeclared: it has ended, or creates a task that may receive them.
+  /// Allows other tasks to use the arrays that this task used without declaring them. Called when the task has ended,
+  /// and when it creates a task that may receive such arrays.
   void release() noexcept {
     if (use_ != 0) [[unlikely]]
       end_use();
   }
-  /// During its lifetime, array operations of the calling thread belong to the runtime and are not recorded as uses by
-  /// its task.
+  /// While this object exists, array operations of the calling thread are copies by the runtime, and are not recorded
+  /// as uses by the task.
   class RuntimeCopyScope {
    public:
     RuntimeCopyScope() noexcept : before_(current_ != nullptr && current_->in_runtime_copy_) { set(true); }
@@ -52,7 +53,7 @@ class RunningTask {
     const bool before_;
   };
   bool in_runtime_copy() const noexcept { return in_runtime_copy_; }
-  /// True if the task with this use number is still running. In rare cases false although it is.
+  /// Returns true if the task with this use number is still running. In rare cases, returns false although it is.
   static bool is_live(std::uint64_t use) noexcept;
 
  private:

@@ -12,7 +12,7 @@
 namespace tessera {
 
 Scope::Scope(Device device) : devices_{device} {
-  if (device != Device{}) device_info(device);  // the first CPU always exists
+  if (device != Device{}) device_info(device);  // cpu:0 always exists
 }
 
 Scope::Scope(std::vector<Device> devices) : devices_(std::move(devices)) {

@@ -44,7 +44,8 @@ void StencilTile::fill(Array& part, std::int64_t row, std::int64_t column) const
       place.fill(halo_.value);
       continue;
     }
-    // The part of that tile that borders this one; with Edge::clamp, its first or last row (column).
+    // Returns the part of the neighbouring tile that borders this tile. With Edge::clamp beyond the edge of the array,
+    // this is a single row or column.
     const auto take = [&](const Array& t, int axis, std::int64_t side, std::int64_t past, Span of, Span wanted) {
       const std::int64_t extent = t.shape(axis);
       if (halo_.edge == Edge::clamp && side != 0 && past != 0) {
@@ -76,7 +77,8 @@ bool StencilTile::write_in_place(Array& to, const RebasedExpression& parts) cons
     for (const Past& p : beyond_)
       if (p.rows != 0 || p.columns != 0) return false;
 
-  // Rows in which neighbours left or right of the tile are still inside its memory, in the row above or below.
+  // Computes the range of rows in which neighbours beyond the left and right border are still inside the tile's memory.
+  // They are read from the row above or below, and overwritten later.
   std::int64_t first = d, last = height - d;
   bool left = false, right = false;
   for (const auto [row, column] : parts.places()) {
@@ -89,7 +91,7 @@ bool StencilTile::write_in_place(Array& to, const RebasedExpression& parts) cons
   const auto write = [&](std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns) {
     for (std::size_t i = 0; i < views.size(); ++i) {
       const std::int64_t r = row + parts.places()[i].row - d, c = column + parts.places()[i].column - d;
-      // Whole rows are read from this tile, even if they begin left or right of it.
+      // Whole rows are read from this tile, even if they start to the left or right of it.
       const std::int64_t di = side_of(r, height), dj = columns == width ? 0 : side_of(c, width);
       const auto n = static_cast<std::size_t>((di + 1) * 3 + dj + 1);
       const Array& t = near_[n];
@@ -117,7 +119,7 @@ bool StencilTile::write_in_place(Array& to, const RebasedExpression& parts) cons
     copy_neighbours(row, 1);
   };
   for (std::int64_t row = 0; row < first; ++row) row_of_border(row);
-  // In bands of rows that are still cached when the columns are written.
+  // Processes bands of rows that are still in the cache when their border columns are written.
   const std::int64_t row_bytes = width * static_cast<std::int64_t>(dtype_size(to.dtype())),
                      band = std::max<std::int64_t>(16, (1 << 20) / row_bytes);
   for (std::int64_t row = first; row < last; row += band) {
@@ -132,13 +134,13 @@ bool StencilTile::write_in_place(Array& to, const RebasedExpression& parts) cons
 bool StencilTile::write_strips(Array& to, const RebasedExpression& parts) const {
   const std::int64_t d = halo_.distance, height = to.shape(0), width = to.shape(1);
   const auto worth = [&](std::int64_t side) { return 8 * (d * width + side * height) <= height * width; };
-  // The strips on the left and right consist of whole cache lines, so that no line is written by two passes.
+  // The left and right strips consist of whole cache lines, so that no cache line is written twice.
   const std::int64_t line = static_cast<std::int64_t>(64 / dtype_size(to.dtype()));
   std::int64_t side = (d + line - 1) / line * line;
   if (width % line != 0 || !worth(side)) side = d;
   if (!worth(side)) return false;
   const std::shared_ptr<Storage> memory = to.view_for_writing().storage;
-  // `from` contains the padded tile's elements, starting at (from_row, from_column).
+  // `from` contains the elements of the padded tile, starting at (from_row, from_column).
   const auto write = [&](std::int64_t row, std::int64_t column, std::int64_t rows, std::int64_t columns,
                          const Array& from, std::int64_t from_row, std::int64_t from_column) {
     const std::int64_t pitch = from.shape(1);
@@ -174,7 +176,8 @@ void StencilTile::write(Array& to, const std::function<Array(const Neighbours&)>
   });
   const long mine = memory.use_count();
   const std::uint64_t writes = memory->writes();
-  // If f kept some of the neighbours, fill them now: the function that would do so later refers to this call.
+  // If f has stored some of the neighbours, compute them now. The lazy fill function refers to local variables, so it
+  // cannot be called later.
   const auto settle = [&] {
     if (memory.use_count() == mine && padded.source().use_count() == 1) return;
     try {

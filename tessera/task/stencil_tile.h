@@ -10,28 +10,28 @@ namespace tessera::detail {
 
 class RebasedExpression;
 
-/// Neighbours are views of a padded tile: the tile with `distance` more elements on each side. For elementwise
-/// functions the padded tile is not written: they are computed on the tiles themselves, or, along the border, on four
-/// strips of the padded tile.
+/// Neighbours are views of a padded tile, which has `distance` more elements on each side. If the function is
+/// elementwise, the padded tile is not written. The interior is then computed directly on the tiles, and the border on
+/// four strips of the padded tile.
 class StencilTile {
  public:
-  /// How many tiles beyond the array's edge, in rows and columns: -1 to 1.
+  /// Distance beyond the edge of the array in tiles, for rows and columns: from -1 to 1.
   struct Past {
     std::int64_t rows = 0, columns = 0;
   };
-  /// `near`: the eight surrounding tiles and the tile itself (index 4), in row-major order; beyond the edge, the tiles
-  /// that replace them. Must outlive this object.
+  /// `near` contains the eight surrounding tiles and the tile itself (index 4), in row-major order. Beyond the edge of
+  /// the array, it contains the tiles that replace the missing ones. It must outlive this object.
   StencilTile(const Halo& halo, const std::vector<Past>& beyond, const std::vector<Array>& near)
       : halo_(halo), beyond_(beyond), near_(near) {}
   void write(Array& to, const std::function<Array(const Neighbours&)>& f) const;
 
  private:
-  /// Writes the padded tile's elements, starting at (row, column).
+  /// Writes a part of the padded tile that starts at (row, column).
   void fill(Array& part, std::int64_t row, std::int64_t column) const;
-  /// Returns false and writes nothing if `made` is not an elementwise function of views of `padded`, or if it would not
-  /// pay.
+  /// Returns false and writes nothing if `made` is not an elementwise function of views of `padded`, or if computing it
+  /// on parts would be slower.
   bool write_parts(Array& to, const Array& padded, const Array& made) const;
-  /// Computes whole rows directly on the tiles, then rewrites their first and last columns.
+  /// Computes whole rows directly on the tiles, then computes their first and last columns again.
   bool write_in_place(Array& to, const RebasedExpression& parts) const;
   /// Computes the interior on the tile, and the border on four strips of the padded tile.
   bool write_strips(Array& to, const RebasedExpression& parts) const;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An array argument from the creation of the task until it runs. Internal.
+// Stores an array argument from the creation of a task until the task runs. Internal.
 #pragma once
 
 #include <atomic>
@@ -20,15 +20,15 @@ class Source;
 class TaskStorage;
 struct AccessDetails;
 
-/// An array argument and its access mode, in one cache line that one thread writes and another reads. `sizes_`
-/// describes contiguous whole arrays of at most two dimensions; everything else is in AccessDetails.
+/// An array argument and its access mode. It fits into one cache line, which one thread writes and another reads.
+/// `sizes_` describes contiguous whole arrays with at most two dimensions. All other information is in AccessDetails.
 class StoredAccess {
  public:
   StoredAccess(const Accessed& a);
   StoredAccess(Accessed&& a);
   StoredAccess(const Array& array, Access mode = Access::in, MatrixPart triangle = MatrixPart::none);
   StoredAccess(Array&& array, Access mode = Access::in, MatrixPart triangle = MatrixPart::none);
-  /// An array inside another object, which refers to the task's device while the task runs.
+  /// An array inside another object. It refers to memory on the task's device while the task runs.
   struct ExternalArray {
     Array& array;
   };
@@ -42,7 +42,7 @@ class StoredAccess {
   Access mode() const noexcept { return mode_; }
   void set_mode(Access mode) noexcept { mode_ = mode; }
   Combine op() const noexcept { return op_; }
-  /// The array, on the task's device.
+  /// Returns the array on the task's device.
   Array array() const;
 
  private:
@@ -51,8 +51,8 @@ class StoredAccess {
 
   static bool fits_inline(const Array& array) noexcept;
   void keep_sizes(const Array& array) noexcept;
-  /// Created on first use: by the creating thread until the task runs, then by the thread that begins it, then by
-  /// threads that create nested tasks, with the storage's lock held.
+  /// Returns the details, and creates them on first use. This is done by the creating thread until the task runs, then
+  /// by the thread that begins the task, then by threads that create nested tasks. The latter hold the storage's lock.
   AccessDetails& details();
   AccessDetails* known_details() const noexcept { return details_.load(std::memory_order_acquire); }
   /// Drops all references to the array.
@@ -63,23 +63,23 @@ class StoredAccess {
   }
   void drop_details() noexcept;
 
-  StoredAccess* next_ = nullptr;  // in the task's list
-  TaskStorage* data_ = nullptr;   // set when declared
+  StoredAccess* next_ = nullptr;  // next access in the task's list
+  TaskStorage* data_ = nullptr;   // set when the access is declared
   std::shared_ptr<Source> source_;
   std::atomic<AccessDetails*> details_ = nullptr;
-  std::int64_t sizes_[2];  // the array's extents; unused ones are 1
+  std::int64_t sizes_[2];  // the array's extents; unused entries are 1
   DType dtype_ = DType::f32;
   std::uint8_t rank_ = 0;
   Access mode_;
   MatrixPart triangle_;
-  Combine op_{};         // for reductions
-  bool packs_ = false;   // the task gets a packed copy of the view only
+  Combine op_{};         // operation of a reduction
+  bool packs_ = false;   // the task only receives a packed copy of the view
   bool listed_ = false;  // owned by the list
-  bool empty_ = false;   // without elements: the task gets its own uninitialised memory
+  bool empty_ = false;   // the array has no elements; the task gets its own uninitialised memory
 };
 static_assert(sizeof(StoredAccess) == 64);
 
-/// Memory inside a task for its TaskAccesses.
+/// Memory inside a task in which its TaskAccesses is stored.
 struct InlineAccessStorage {
   static constexpr std::size_t bytes = 56;
   alignas(8) std::byte memory[bytes];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statistics of tasks.
+// Statistics of traced tasks.
 #include <fmt/format.h>
 
 #include <algorithm>

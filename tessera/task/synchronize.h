@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waits for all tasks and all work on devices.
+// Waits for all tasks and all other work on devices.
 #pragma once
 
 #include "tessera/task/scope.h"
 
 namespace tessera {
 
-// Each function waits until the tasks outside of regions on its devices have ended (running some of them on the calling
-// thread), and until the default queues of these devices have completed their work. Throws TaskError with the first
-// error that has not been thrown yet, and all others in TaskError::others, once. Throws Error if called in a task,
-// which would wait for itself.
-void synchronize();                    ///< all devices that have tasks or are open
-void synchronize(Backend backend);     ///< one backend's devices; does nothing if it has none
-void synchronize(const Scope& scope);  ///< these devices
+// Each function waits until tasks outside of regions have ended on these devices, and until the default queues of the
+// devices have completed their work. The calling thread runs some of the tasks. Throws TaskError with the first error
+// that has not been thrown before; TaskError::others contains all others. Each error is thrown only once. Throws Error
+// if called in a task, because the task would wait for itself.
+void synchronize();                    ///< Waits for all devices that have tasks or are open.
+void synchronize(Backend backend);     ///< Waits for the devices of a backend. Does nothing if it has none.
+void synchronize(const Scope& scope);  ///< Waits for the devices of a scope.
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks: functions and kernels that run when their dependencies are complete, on any thread, for a device of their
-// scope.
+// Tasks: functions and kernels that run when their dependencies are complete. A task runs on any thread, for one of the
+// devices in its scope.
 //
 //   Task<Array> a = spawn([] { return random_normal({1000, 1000}, 1); });
 //   Task<Array> b = spawn({.scope = cpu(), .priority = 1}, [](const Array& x) { return x + 1; }, a);
@@ -18,21 +18,22 @@
 namespace tessera {
 
 /// A handle to a function that runs asynchronously, and to its result. Copies refer to the same task. If the task or
-/// one of its dependencies throws, every access to the result throws TaskError; errors that are never observed are
+/// one of its dependencies throws, each access to the result throws TaskError. Errors that are never observed are
 /// printed at exit.
 template <class T>
 class Task {
  public:
-  Task() = default;  ///< no task: member functions throw ArgumentError
+  Task() = default;  ///< Creates a handle without a task. Its member functions throw ArgumentError.
 
-  /// Blocks until the task has ended; the calling thread runs pending dependencies. Throws TaskError if the task or a
-  /// dependency failed, TaskCancelled if it was cancelled, and Error, with the cycle, if tasks wait for each other.
+  /// Blocks until the task has ended. The calling thread runs pending dependencies. Throws TaskError if the task or a
+  /// dependency failed, and TaskCancelled if it was cancelled. Throws Error with the names of the tasks if tasks wait
+  /// for each other in a cycle.
   void wait() const {
     executor::wait(node());
     if (node_->failure()) detail::throw_failure(*node_->failure());
   }
-  /// Waits and returns a reference to the result, which lives as long as the task; on an rvalue, a copy. An Array may
-  /// still be computed asynchronously on its device; reading its elements waits.
+  /// Waits and returns a reference to the result, which is valid as long as the task exists. If called on an rvalue,
+  /// returns a copy. An Array may still be computed asynchronously on its device. Reading its elements waits for this.
   decltype(auto) fetch() const& {
     wait();
     if constexpr (!std::is_void_v<T>) return std::as_const(*node_->value);
@@ -50,9 +51,9 @@ class Task {
   }
   /// True if the task has ended: completed, failed, skipped or cancelled.
   bool ended() const { return node().ended(); }
-  /// Cancels the task. If it has not begun, it will not run, waiting for it or a dependent task throws TaskCancelled,
-  /// and true is returned. If it is running, it is asked to stop (`this_task::stop_requested`, or its function's
-  /// std::stop_token), and false is returned.
+  /// Cancels the task. If the task has not begun, it will not run, and this function returns true. Waiting for it, or
+  /// for a task that depends on it, then throws TaskCancelled. If the task is running, this function requests it to
+  /// stop and returns false. The task can check `this_task::stop_requested` or its function's std::stop_token.
   bool cancel() const { return node().cancel_task(); }
   /// The task's name, for messages.
   std::string name() const { return node().name(); }
@@ -60,12 +61,12 @@ class Task {
   Device device() const { return node().device(); }
   /// False for a default-constructed task.
   bool valid() const noexcept { return bool(node_); }
-  /// Creates a task of `f(result)`, or `f()` for Task<void>, that runs when this one has ended.
+  /// Creates a task that calls `f(result)` when this task has ended, or `f()` for Task<void>.
   template <class F>
   auto then(F&& f, std::source_location where = std::source_location::current()) const;
 
-  // For the library.
-  /// Made by spawn().
+  // Used by the library.
+  /// Called by spawn().
   explicit Task(executor::Ref<detail::TaskResult<T>> node) noexcept : node_(std::move(node)) {}
   /// The task's node in the executor. Throws ArgumentError if the task is not valid.
   detail::TaskResult<T>& node() const {
@@ -83,7 +84,7 @@ template <class T>
 struct TaskArgument<Task<T>> {
   static void place([[maybe_unused]] TaskPlacer& placer, std::size_t, [[maybe_unused]] const Task<T>& task) {
     if constexpr (is_deferred<T>)
-      placer.add_data_on(task.device(), 0);  // of unknown size; a deferred result can only be on the task's device
+      placer.add_data_on(task.device(), 0);  // the size is unknown; a deferred result can only be on the task's device
   }
   static void attach(TaskNode& node, Task<T>& task) { node.after(task.node()); }
   static auto unwrap(Task<T>& task) {
@@ -94,7 +95,8 @@ struct TaskArgument<Task<T>> {
           result_on_current_device(*task.node().value));
   }
 };
-/// A vector of tasks is passed as a vector of their results; a vector of Task<void> is only waited for.
+/// A vector of tasks is passed to the function as a vector of their results. A vector of Task<void> is not passed; it
+/// only adds dependencies.
 template <class T>
 struct TaskArgument<std::vector<Task<T>>> {
   static void place([[maybe_unused]] TaskPlacer& placer, std::size_t,
@@ -117,13 +119,13 @@ struct TaskArgument<std::vector<Task<T>>> {
   }
 };
 
-/// A task that has been created and placed but not submitted, so that accesses can still be attached.
+/// A task that has been created and placed, but not submitted. Accesses can still be attached to it.
 template <class T>
 struct Made {
   Task<T> task;
   TaskDraft draft;
 };
-/// Creates a task in `group`, or outside of regions on its device.
+/// Creates a task in `group`. If `group` is null, creates a task outside of regions.
 template <class F, class... A>
 auto make_task(executor::Group* group, const TaskOptions& call_options, F&& f, A&&... arguments) {
   using Function = FunctionTask<std::decay_t<F>, std::decay_t<A>...>;
@@ -166,19 +168,21 @@ using Here = std::source_location;
 
 }  // namespace detail
 
-/// Creates a task of f(arguments...). Arguments are copied (std::ref passes a reference); a function may take a
-/// std::stop_token before them. Arguments that are tasks, or vectors of tasks, become dependencies, and their results
-/// are passed; Task<void> passes nothing. A kernel is launched: `spawn(saxpy, Extent{n}, x, y, 2.0f)`. The function
-/// runs for a device of its scope (TaskOptions, `with`), which is the current device there: new arrays are created on
-/// it. Without a scope, that is the device with most of the task's array data, else cpu:0. The task inherits placement,
-/// mode and options, but no recording or observers. Throws DeviceError if no device is possible. If very many tasks are
-/// unfinished, the caller runs some of them first.
+/// Creates a task that calls f(arguments...). Arguments are copied; std::ref passes a reference. The function may take
+/// a std::stop_token before the other arguments. If an argument is a task or a vector of tasks, the new task depends on
+/// it, and its results are passed to f. A Task<void> passes nothing. If f is a kernel, it is launched: `spawn(saxpy,
+/// Extent{n}, x, y, 2.0f)`.
+///
+/// The function runs for a device of its scope (TaskOptions, `with`). This is the current device while it runs, so new
+/// arrays are created on it. Without a scope, it is the device with most of the task's array data, or cpu:0. The task
+/// inherits placement, mode and options, but no recording and no observers. Throws DeviceError if no device is
+/// possible. If too many tasks are unfinished, the calling thread runs some of them first.
 template <class F, class... A>
 auto spawn(const TaskOptions& options, F&& f, A&&... arguments) {
   return detail::spawn_task(options, std::forward<F>(f), std::forward<A>(arguments)...);
 }
-// A defaulted argument cannot follow a parameter pack, but the source location of the call is needed: hence one
-// overload per number of arguments.
+// There is one overload for each number of arguments. They need a defaulted argument for the source location of the
+// call, and a defaulted argument cannot follow a parameter pack.
 template <detail::NoOptions F>
 auto spawn(F&& f, detail::Here at = detail::Here::current()) {
   return detail::spawn_task({.where = at}, std::forward<F>(f));
@@ -201,13 +205,13 @@ auto spawn(F&& f, A&& a, B&& b, C&& c, D&& d, detail::Here at = detail::Here::cu
   return detail::spawn_task({.where = at}, std::forward<F>(f), std::forward<A>(a), std::forward<B>(b),
                             std::forward<C>(c), std::forward<D>(d));
 }
-/// With more than four arguments, pass `options` first, if only `{}`.
+/// Deleted overload for more than four arguments. Pass `options` as the first argument instead, for example `{}`.
 template <detail::NoOptions F, class A, class B, class C, class D, class... E>
   requires(sizeof...(E) > 0 && !std::same_as<std::tuple<std::remove_cvref_t<E>...>, std::tuple<detail::Here>>)
 auto spawn(F&& f, A&& a, B&& b, C&& c, D&& d, E&&... rest) = delete;
 
-/// A task whose result is the tuple of the results of `tasks`, without those of Task<void>; Task<void> if there are no
-/// other results.
+/// Returns a task whose result is a tuple of the results of `tasks`, without those of Task<void>. Returns a Task<void>
+/// if there are no other results.
 template <class... T>
 auto when_all(const Task<T>&... tasks) {
   return spawn(
@@ -217,7 +221,7 @@ auto when_all(const Task<T>&... tasks) {
       },
       tasks...);
 }
-/// A task whose result is the vector of the results of `tasks`; Task<void> for tasks without results.
+/// Returns a task whose result is the vector of the results of `tasks`. Returns a Task<void> if they have no results.
 template <class T>
 auto when_all(const std::vector<Task<T>>& tasks) {
   return spawn(

@@ -10,8 +10,8 @@
 
 namespace tessera::detail {
 
-/// Tasks without a region that were created by a task: the task waits for them, and their errors are reported as for
-/// any task outside of regions.
+/// The tasks outside of regions that a task has created. The task waits for them. Their errors are reported like those
+/// of other tasks outside of regions.
 class TaskAccesses::Tasks final : public executor::Group {
  public:
   Tasks(TaskNode& node) : Group(executor::Executor::instance(), &node.group()), device_(node.device()) {}
@@ -46,7 +46,7 @@ StoredAccess::StoredAccess(const Array& array, Access mode, MatrixPart triangle)
 StoredAccess::StoredAccess(Array&& array, Access mode, MatrixPart triangle) : mode_(mode), triangle_(triangle) {
   if (fits_inline(array)) {
     keep_sizes(array);
-    // Move the only reference: counting a second one would touch another cache line.
+    // Move the only reference, because incrementing a reference count would touch another cache line.
     source_ = std::move(const_cast<std::shared_ptr<Source>&>(array.source()));
   } else {
     source_ = array.source();
@@ -92,7 +92,7 @@ StoragePart TaskAccesses::part_of(const StoredAccess& a) {
   const StoragePart* const some = partial_part(a);
   return some != nullptr ? *some : full_part(memory_of(a).bytes());
 }
-/// The array as an Array that may be redirected to the task's device.
+/// Returns the access as an Array, which can be changed to refer to memory on the task's device.
 Array& TaskAccesses::full_array_of(StoredAccess& a) {
   AccessDetails& more = a.details();
   if (more.external != nullptr) return *more.external;
@@ -143,7 +143,7 @@ TaskAccesses* TaskAccesses::current() noexcept {
   TaskData* const data = node->data();
   return data != nullptr ? static_cast<TaskAccesses*>(data) : &none();
 }
-/// For tasks without array arguments.
+/// Returns the object that is used for tasks without array arguments.
 TaskAccesses& TaskAccesses::none() {
   static auto& all = *new TaskAccesses(nullptr, true);
   return all;
@@ -193,14 +193,15 @@ bool TaskAccesses::reduces_into(const Storage& storage) const noexcept {
   return rare_ && std::ranges::any_of(rare_->reduced, [&](const Reduced& r) { return r.storage == &storage; });
 }
 
-/// True if the task that the calling thread runs created this node.
+/// Returns true if the task that the calling thread runs has created this node.
 bool TaskAccesses::made_by_caller(const executor::Node& node) noexcept {
   const std::uint64_t caller = RunningTask::number_of_current();
   const TaskNode* const task = caller != 0 ? TaskNode::from(&node) : nullptr;
   const auto* const accesses = task != nullptr ? static_cast<const TaskAccesses*>(task->data()) : nullptr;
   return accesses != nullptr && accesses->rare_ && accesses->rare_->maker == caller;
 }
-/// True if tasks that the calling thread's task did not create have conflicting accesses. Requires the storage's lock.
+/// Returns true if there are conflicting accesses by tasks that the calling thread's task did not create. The caller
+/// must hold the storage's lock.
 bool TaskAccesses::used_by_others(AccessOrder& order, Access mode, const StoragePart& part) {
   bool others = false;
   const auto look = [&](executor::Node& n, executor::Node::Dependency) { others = others || !made_by_caller(n); };
@@ -222,7 +223,8 @@ void TaskAccesses::declare_reduction(Array& array, Combine op) {
   rare().reduced.push_back({reductions_of(data, Access::reduce, &part, true), storage.get(), &array, op});
 }
 
-/// The reductions that tasks created here use for a storage: those of the parent task if it was given the storage.
+/// Returns the reductions that tasks created by this task use for a storage. If the storage was passed to the parent
+/// task, these belong to the parent's access.
 Reductions* TaskAccesses::reductions_of(TaskStorage& data, Access mode, const StoragePart* some, bool make) const {
   if (StoredAccess* const given = outer_of(data, mode, some)) {
     const std::lock_guard hold(data.lock());
@@ -245,7 +247,8 @@ Reductions* TaskAccesses::reductions_of(TaskStorage& data, Access mode, const St
   return make || data.reduced() ? &data.reductions() : nullptr;
 }
 
-/// Locks the reductions until the task is ordered, so that the slots are not combined before.
+/// Assigns the slots. Keeps the reductions locked until the dependencies of the task are known, so that the slots are
+/// not combined before that.
 void TaskAccesses::take_slots(std::vector<std::unique_lock<std::recursive_mutex>>& locks) {
   auto& reduced = rare_->reduced;
   std::ranges::sort(reduced, {}, &Reduced::into);
@@ -260,8 +263,8 @@ void TaskAccesses::take_slots(std::vector<std::unique_lock<std::recursive_mutex>
   reduced.clear();
 }
 
-/// Gives an access without elements its own memory, so that it is not ordered and neither copies nor invalidates the
-/// contents of the array's storage.
+/// Replaces the array of an access without elements by a new array. The access is then not ordered, and neither copies
+/// nor invalidates the contents of the original storage.
 void TaskAccesses::separate(StoredAccess& access) {
   const Array view = access.array();
   Array own = Array::empty(view.shape(), view.dtype(), view.device());
@@ -286,7 +289,7 @@ void TaskAccesses::declare(StoredAccess& access) {
   if (array != nullptr)
     check_no_history(to_string(access.mode_), *array, "gradients do not pass through tasks",
                      "Pass stop_gradient(x), or compute it outside of tasks");
-  std::uint64_t bytes = dtype_size(access.dtype_);  // of a contiguous array that begins at the first byte
+  std::uint64_t bytes = dtype_size(access.dtype_);  // size of a contiguous array that starts at the first byte
   if (array == nullptr)
     for (std::uint8_t k = 0; k < access.rank_; ++k) bytes *= static_cast<std::uint64_t>(access.sizes_[k]);
   else
@@ -322,20 +325,20 @@ StoredAccess* TaskAccesses::declared(const Storage& storage) noexcept {
   return found;
 }
 
-/// The declaration of the nearest ancestor task that was given this storage; null if there is none. `some`: the part;
-/// null: all.
+/// Returns the access of the nearest ancestor task to which this storage was passed, or null if there is none. `some`
+/// is the part that is accessed, or null for the whole storage.
 StoredAccess* TaskAccesses::outer_of(const TaskStorage& data, Access mode, const StoragePart* some) const {
   for (TaskAccesses* a = outer(); a != nullptr && !a->ended_.load(std::memory_order_acquire); a = a->outer()) {
     StoredAccess* const given = a->declared(data.home());
     if (given == nullptr) continue;
     if (writes(mode) && !writes(given->mode_))
-      throw_access_error(data.home(), "it is to be written, but the parent task " + a->node_->name() + " has it as in",
+      throw_access_error(data.home(), "it is written, but the parent task " + a->node_->name() + " received it as in",
                          "Pass it to the parent task as inout");
     const StoragePart* const outer_some = partial_part(*given);
     if (outer_some != nullptr && !contains(*outer_some, some != nullptr ? *some : full_part(data.home().bytes())))
       throw_access_error(data.home(),
-                         "the part is not within the part that the parent task " + a->node_->name() + " was given",
-                         "Pass everything that its tasks use to the parent task");
+                         "the part is not inside the part that the parent task " + a->node_->name() + " received",
+                         "Pass all data that its tasks use to the parent task");
     return given;
   }
   return nullptr;
@@ -348,14 +351,14 @@ void TaskAccesses::order() {
   if (first_ == nullptr) return;
   const TaskAccesses* const maker = outer();
   InlineVector<TaskStorage*, 4> storages;
-  InlineVector<StoredAccess*, 4> given;  // the parent's declaration for each access; null: none
+  InlineVector<StoredAccess*, 4> given;  // the parent's access for each access; null if there is none
   std::uint32_t count = 0;
   for (StoredAccess* a = first_; a != nullptr; a = a->next_, ++count) {
     if (maker != nullptr) [[unlikely]]
       given.push_back(a->data_->slot() ? nullptr : outer_of(*a));
     if (std::ranges::find(storages, a->data_) == storages.end()) storages.push_back(a->data_);
   }
-  // Lock in a fixed order, so that concurrently submitted tasks get the same order in all storages.
+  // Lock in a fixed order, so that tasks that are submitted concurrently have the same order in all storages.
   if (storages.size() > 1) std::ranges::sort(storages);
   for (TaskStorage* s : storages) s->lock().lock();
   struct Unlock {
@@ -367,14 +370,14 @@ void TaskAccesses::order() {
   using Dependency = executor::Node::Dependency;
   const auto after = [&](executor::Node& other, Dependency kind) {
     if (&other == node_) return;
-    // A failure that was observed no longer affects later tasks, which use what the task wrote.
+    // An observed failure does not affect later tasks. They use the data that the failed task has written.
     if (other.ended() && (kind == Dependency::order || !other.failure() ||
                           other.failure()->origin->observed.load(std::memory_order_relaxed)))
       return node_->trace_dependency(other, kind);
-    // All locks are held, so no two tasks can depend on each other.
+    // All locks are held, so there can be no dependency cycle of two tasks.
     node_->after(other, kind, executor::Node::Maker::any);
   };
-  // One reference for each storage that records the node; unused ones are dropped.
+  // One reference for each storage that records the node. Unused references are dropped.
   struct References {
     TaskNode& node;
     std::uint32_t left;
@@ -393,7 +396,7 @@ void TaskAccesses::order() {
       AccessDetails& more = outer->details();
       if (!more.nested) more.nested = std::make_unique<AccessOrder>();
       order = more.nested.get();
-      // Other tasks use the rest of the storage at home, so it cannot be moved as a whole.
+      // Other tasks use other parts of the storage at home, so it cannot be moved as a whole.
       a->packs_ = more.some && device != home_of(*a).device();
     } else if (maker != nullptr && !a->data_->slot() && !maker->ended_.load(std::memory_order_acquire) &&
                used_by_others(*order, a->mode_, part_of(*a))) {
@@ -414,15 +417,15 @@ void TaskAccesses::order() {
 
 bool TaskAccesses::acquire_commute_locks(executor::Node& node) noexcept {
   if (!rare_) return true;
-  // Locks are taken in a fixed order, and locks already taken are kept, so there is no deadlock.
+  // Locks are acquired in a fixed order and are not released before the task runs, so there is no deadlock.
   Rare& mine = *rare_;
   for (; mine.commute_locks_held < mine.commute_locks.size(); ++mine.commute_locks_held)
     if (!mine.commute_locks[mine.commute_locks_held]->take(node)) return false;
   return true;
 }
 
-/// Only tasks that use whole storages can migrate: tasks with disjoint parts are ordered by the devices on which they
-/// use them.
+/// Only tasks that use whole storages can migrate. The order of tasks with disjoint parts depends on their devices, so
+/// they cannot.
 bool TaskAccesses::can_migrate() const {
   if (outer() != nullptr) return false;
   for (const StoredAccess* a = first_; a != nullptr; a = a->next_) {
@@ -441,7 +444,7 @@ MissingData TaskAccesses::missing_on(Device device) const {
   return missing;
 }
 
-/// Gives the task a copy of the view only, on its device.
+/// Gives the task a packed copy of the view on its device.
 void TaskAccesses::pack(StoredAccess& a) const {
   Array& array = full_array_of(a);
   AccessDetails& more = a.details();
@@ -451,7 +454,7 @@ void TaskAccesses::pack(StoredAccess& a) const {
   more.device_storage = array.source()->memory();
   more.some.reset();
 }
-/// Copies the task's results back to the view.
+/// Copies the task's results back to the original view.
 void TaskAccesses::unpack(StoredAccess& a) const {
   AccessDetails& more = a.details();
   more.device_storage.reset();
@@ -484,9 +487,10 @@ void TaskAccesses::begin() {
       ++acquired_;
       continue;
     }
-    // Earlier tasks may have left deferred reads of memory that is about to become stale.
+    // Earlier tasks may have left deferred expressions that read this memory. They are evaluated before the memory
+    // becomes outdated.
     if (writes(a->mode_) && home_of(*a).device() != device) home_of(*a).flush_readers();
-    // The old contents are needed unless everything is overwritten.
+    // The old contents are needed unless the task overwrites all of them.
     const StoragePart* const some = partial_part(*a);
     const bool needed = !a->empty_ && (a->mode_ != Access::out ||
                                        (some != nullptr && !contains(*some, full_part(home_of(*a).bytes()))));
@@ -510,9 +514,9 @@ void TaskAccesses::finish() {
   for (StoredAccess* a = first_; a != nullptr; a = a->next_) {
     AccessDetails* const more = a->known_details();
     Storage& memory = memory_of(*a);
-    // Evaluate deferred reads by the function: other tasks will write this memory.
+    // Evaluate deferred expressions of the function that read this memory, because other tasks will write it.
     if (writes(a->mode_)) memory.flush_readers();
-    // Tasks created by this one may have left the newest contents on other devices, or replicas that become stale now.
+    // Tasks created by this task may have left the newest contents on other devices, or replicas that are now outdated.
     if (CoherenceHook* const e = memory.coherence_hook()) {
       static_cast<TaskStorage*>(e)->write_back();
       if (writes(a->mode_) && more != nullptr && more->device_storage)
@@ -574,7 +578,7 @@ void TaskAccesses::use_undeclared(TaskStorage& data, Access mode) const {
     };
     const std::lock_guard hold(data.lock());
     data.order().for_each_pending(mode, full_part(data.home().bytes()), look);
-    RunningTask* const running = RunningTask::current();  // null while a task's arguments are destroyed
+    RunningTask* const running = RunningTask::current();  // null while the arguments of a task are destroyed
     others = others ||
              (running != nullptr && !running->in_runtime_copy() && !data.record_undeclared_use(mode, running->use()));
   }

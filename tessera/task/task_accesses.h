@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The accesses of one task: its array arguments, their declared modes, and checks that the task complies. Internal.
+// The accesses of one task: its array arguments and their declared modes. Checks that the task complies with them.
+// Internal.
 #pragma once
 
 #include <memory>
@@ -13,15 +14,18 @@
 
 namespace tessera::detail {
 
-/// Data that few accesses need.
+/// Data that only few accesses need.
 struct AccessDetails {
-  std::optional<Array> array;  ///< if `sizes_` cannot describe it; refers to the task's device while the task runs
-  Array* external = nullptr;   ///< if the array is inside another object; used instead of `array`
-  std::shared_ptr<Storage> device_storage;  ///< the memory on the task's device while it runs; null: at home
-  std::unique_ptr<AccessOrder> nested;      ///< of tasks created by this one; guarded by the storage's lock
-  std::unique_ptr<Reductions> reductions;   ///< by tasks created by this one; created with the storage's lock held
-  std::optional<StoragePart> some;          ///< the part; empty: the whole storage
-  std::optional<Array> packed;              ///< the view at home, if the task has a packed copy of it
+  std::optional<Array>
+      array;  ///< set if `sizes_` cannot describe the array; refers to the task's device while the task runs
+  Array* external = nullptr;  ///< array inside another object; used instead of `array`
+  std::shared_ptr<Storage>
+      device_storage;  ///< memory on the task's device while the task runs; null if the task uses the home storage
+  std::unique_ptr<AccessOrder> nested;  ///< accesses of tasks that this task created; guarded by the storage's lock
+  std::unique_ptr<Reductions>
+      reductions;  ///< reductions by tasks that this task created; created with the storage's lock held
+  std::optional<StoragePart> some;  ///< the part that is accessed; empty for the whole storage
+  std::optional<Array> packed;      ///< the view of the home storage, if the task has a packed copy of it
 
   static void* operator new(std::size_t bytes) { return executor::slab::allocate(bytes); }
   static void operator delete(void* memory, std::size_t bytes) noexcept { executor::slab::deallocate(memory, bytes); }
@@ -29,23 +33,23 @@ struct AccessDetails {
 
 class TaskAccesses final : public TaskData {
  public:
-  /// The accesses of `node`, which owns them; created on first use.
+  /// Returns the accesses of `node`, which owns them. They are created on first use.
   static TaskAccesses& of(TaskNode& node);
-  /// The accesses of the calling thread's task; null outside of tasks.
+  /// Returns the accesses of the task that the calling thread runs, or null outside of tasks.
   static TaskAccesses* current() noexcept;
   TaskAccesses(const TaskAccesses&) = delete;
   TaskAccesses& operator=(const TaskAccesses&) = delete;
 
-  /// On the submitting thread: evaluates the array, and flushes deferred reads of memory that will be written. Throws
-  /// ArgumentError if the array has history.
+  /// Called on the submitting thread. Evaluates the array. If the task writes it, first evaluates deferred expressions
+  /// that read the memory. Throws ArgumentError if the array has history.
   void declare(StoredAccess& access);
-  /// The same for an array inside another object.
+  /// Like the function above, for an array inside another object.
   void declare(Array& array, Access mode, MatrixPart triangle);
-  /// On the submitting thread: `array` is replaced by a slot of a reduction into it.
+  /// Called on the submitting thread. Replaces `array` by a slot of a reduction into it.
   void declare_reduction(Array& array, Combine op);
   static void declare_reduction_of(TaskNode& node, StoredAccess& access);
 
-  // TaskData.
+  // Implementation of TaskData.
   void order() override;
   void begin() override;
   void finish() override;
@@ -57,14 +61,15 @@ class TaskAccesses final : public TaskData {
   void end(const executor::Failure* failure) noexcept override;
   void destroy() noexcept override;
 
-  /// The declared access to a storage, given its home or its current memory; null if there is none.
+  /// Returns the declared access to a storage, or null if there is none. `storage` may be the home storage or the
+  /// memory that the task uses.
   StoredAccess* declared(const Storage& storage) noexcept;
   const StoredAccess* declared(const Storage& storage) const noexcept {
     return const_cast<TaskAccesses*>(this)->declared(storage);
   }
   /// Throws ArgumentError if the task uses a declared storage in another way than it declared.
   void check_use(const StoredAccess& declared, const Storage& used, Access mode) const;
-  /// Called when the task uses a storage that it did not declare. Waits for tasks that it created itself; throws
+  /// Called when the task uses a storage that it did not declare. Waits for tasks that the task itself created. Throws
   /// ArgumentError if other tasks use the storage.
   void use_undeclared(TaskStorage& data, Access mode) const;
 
@@ -77,9 +82,9 @@ class TaskAccesses final : public TaskData {
     Combine op;
   };
   struct Rare {
-    std::uint64_t maker = 0;                                // RunningTask::number of the task's creator; 0: the program
-    std::vector<Reduced> reduced;                           // until the task is ordered
-    InlineVector<executor::CommuteLock*, 2> commute_locks;  // of its commuting accesses, in locking order
+    std::uint64_t maker = 0;       // RunningTask::number of the task's creator; 0 outside of tasks
+    std::vector<Reduced> reduced;  // used until the dependencies of the task are known
+    InlineVector<executor::CommuteLock*, 2> commute_locks;  // locks of commuting accesses, in locking order
     std::size_t commute_locks_held = 0;
 
     static void* operator new(std::size_t bytes) { return executor::slab::allocate(bytes); }
@@ -125,14 +130,14 @@ class TaskAccesses final : public TaskData {
                                        const std::string& remedy) const;
 
   TaskNode* const node_;
-  // In declaration order; unchanged once the task is submitted.
+  // In declaration order. The list is not changed after the task was submitted.
   StoredAccess *first_ = nullptr, *last_ = nullptr;
   std::unique_ptr<Rare> rare_;
   std::atomic<Tasks*> tasks_ = nullptr;  // created with lock_ held
-  std::uint32_t acquired_ = 0;           // the number of accesses, from the first, whose data is on the task's device
+  std::uint32_t acquired_ = 0;           // the data of the first `acquired_` accesses is on the task's device
   executor::SpinLock lock_;
   std::atomic<bool> ended_ = false;
-  bool handed_to_device_ = false;  // the device has the task's work, and what it wrote is marked as written
+  bool handed_to_device_ = false;  // the work is in the device's queue, and written storages are marked as written
   const bool is_inline_;
 };
 static_assert(sizeof(TaskAccesses) <= InlineAccessStorage::bytes &&

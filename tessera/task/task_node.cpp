@@ -18,7 +18,7 @@ namespace tessera::detail {
 namespace {
 
 struct Setting {
-  Setting() {}  // not an aggregate, which would be initialised from the parent process's pointer
+  Setting() {}  // prevents aggregate initialisation from the pointer to the parent process's object
   const bool serial = config::choice("TESSERA_TASKS", {"serial", "parallel"}) == std::size_t{0};
 };
 constinit os::PerProcess<Setting> setting;
@@ -117,7 +117,7 @@ struct TaskNode::Stop {
   std::optional<std::stop_callback<Cancel>> outside;
 };
 
-/// A task's work on a device. Successors that were queued behind it may observe its failure first.
+/// The work of a task on its device. Successors that were queued behind it may be the first to observe its failure.
 struct DeviceWork {
   explicit DeviceWork(QueueUse work) : use(std::move(work)) {}
   ~DeviceWork() {
@@ -132,9 +132,9 @@ struct DeviceWork {
 struct TaskNode::Extra {
   std::optional<const InheritedContext> context;
   std::optional<LoadEntry> load_entry;
-  std::string name;  // empty: named after its location
+  std::string name;  // empty if the task is named after its location
   std::unique_ptr<Stop> stop;
-  std::optional<const DeviceWork> work;  // while it is unfinished
+  std::optional<const DeviceWork> work;  // set until the work has ended
 
   static void* operator new(std::size_t bytes) { return executor::slab::allocate(bytes); }
   static void operator delete(void* memory, std::size_t bytes) noexcept { executor::slab::deallocate(memory, bytes); }
@@ -209,7 +209,8 @@ bool TaskNode::cancel_task() noexcept {
 bool tasks_are_serial() { return setting->serial; }
 
 void TaskNode::submit_task() {
-  if (RunningTask* const running = RunningTask::current()) running->release();  // arrays used to evaluate the arguments
+  if (RunningTask* const running = RunningTask::current())
+    running->release();  // releases arrays that were used to evaluate the arguments
   if (setting->serial) {
     const auto given = executor::Ref<TaskNode>::adopt(this);
     return submit_here();
@@ -217,20 +218,21 @@ void TaskNode::submit_task() {
   if (is_built_in(device().backend)) return submit_and_release();
   const auto given = executor::Ref<TaskNode>::adopt(this);
   submit();
-  // Predecessors may have been queued on the device before this task was submitted.
+  // Predecessors may have been handed to the device before this task was submitted.
   if (state() != State::waiting) return;
   for (const executor::NodeRef& p : predecessors())
     if (TaskNode* const task = from(p.get())) task->release_device_successors();
 }
 
-/// Queues this task behind `on_device`, which has not ended yet. Returns false if that is not possible.
+/// Queues this task behind `on_device`, which has not ended yet, on the same device. Returns false if this is not
+/// possible.
 bool TaskNode::chain_on_device(TaskNode& on_device, Dependency kind) {
   LoadEntry* const mine = load_entry();
   if (mine == nullptr || is_built_in(device().backend)) return false;
   const Device there = on_device.device();
   const std::lock_guard hold(mine->lock);
   if (!mine->others.empty() && data_ != nullptr && data_->can_migrate()) {
-    // A task that may migrate is queued here if this is its best device and all its predecessors are on it.
+    // A task that may migrate is only queued here if this is its best device and all of its predecessors are on it.
     std::vector<executor::Ref<TaskNode>> extra_predecessors;
     for (const executor::NodeRef& p : predecessors()) {
       TaskNode* const task = from(p.get());
@@ -291,7 +293,7 @@ void TaskNode::waits() noexcept {
   if (load_entry() != nullptr) DispatchLimit::release(*this);  // the task that it waits for may need the slot
 }
 
-/// Called before the task begins.
+/// Called only before the task begins.
 void TaskNode::migrate_to(Device other) noexcept {
   if (other == device()) return;
   LoadEntry& mine = *load_entry();
@@ -301,7 +303,7 @@ void TaskNode::migrate_to(Device other) noexcept {
   device_.store(other, std::memory_order_relaxed);
 }
 
-/// A chained predecessor whose result is needed and that has failed; null if there is none so far.
+/// Returns a chained predecessor that has failed and whose result is needed, or null if there is none so far.
 const TaskNode* TaskNode::failed_before() const noexcept {
   if (const LoadEntry* const mine = load_entry())
     for (const Before& p : mine->chained_predecessors)
@@ -318,7 +320,7 @@ executor::Node::Completion TaskNode::run() {
     return run_on(device);
   } catch (...) {
     extra_->load_entry->error =
-        std::current_exception();  // perhaps caused by a chained predecessor, which has not ended yet
+        std::current_exception();  // may be caused by a chained predecessor that has not ended yet
     end_after(device, Event(), executor::Ref<TaskNode>(*this));
     return Completion::later;
   }
@@ -364,7 +366,7 @@ executor::Node::Completion TaskNode::end_of_device_work(Device device) {
   extra_->work.emplace(queue.core().recorded());
   Event event = queue.record();
   if (extra_->load_entry->chained_predecessors.empty() && event.done()) {
-    event.wait();  // throws the error of the work
+    event.wait();  // throws if the work failed
     if (const std::exception_ptr error = extra_->work->failure()) std::rethrow_exception(error);
     extra_->work.reset();
     return Completion::now;
@@ -372,7 +374,7 @@ executor::Node::Completion TaskNode::end_of_device_work(Device device) {
   if (trace_id_ != 0) [[unlikely]]
     tracing::function_returned(*this);
   if (data_ != nullptr) data_->handed_to_device();
-  const executor::Ref<TaskNode> held(*this);  // the next call may end it
+  const executor::Ref<TaskNode> held(*this);  // the next call may end the task
   end_after(device, std::move(event), held);
   extra_->load_entry->on_device.store(true, std::memory_order_release);
   release_device_successors();
@@ -380,7 +382,7 @@ executor::Node::Completion TaskNode::end_of_device_work(Device device) {
 }
 
 void TaskNode::end_on_device(std::exception_ptr error) noexcept {
-  // The chained predecessors have ended: their events precede this task's.
+  // The chained predecessors have ended, because their events precede the event of this task.
   if (const TaskNode* const failed = failed_before()) return end_without(*failed);
   if (!error && extra_->work) error = extra_->work->failure();
   end(extra_->load_entry->error ? extra_->load_entry->error : std::move(error));
@@ -389,7 +391,7 @@ void TaskNode::end_on_device(std::exception_ptr error) noexcept {
 void TaskNode::done() noexcept {
   if (trace_id_ != 0) [[unlikely]]
     tracing::ends(*this);
-  if (data_ != nullptr) data_->end(failure().get());  // successors keep the node alive for longer
+  if (data_ != nullptr) data_->end(failure().get());  // not in the destructor, because successors keep the node alive
   outer_ = {};
   if (!extra_) return;
   extra_->work.reset();

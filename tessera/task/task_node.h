@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A task as an executor node: inherited options, device, name and completion. Internal; regions build on it.
+// A task as a node of the executor: inherited options, device, name and completion. Regions are built on it. Internal.
 #pragma once
 
 #include <atomic>
@@ -27,69 +27,72 @@ namespace tessera {
 
 namespace detail {
 
-/// The data accesses of a task, attached before it is submitted. Can make the task depend on others
+/// The data accesses of a task. They are attached before the task is submitted, and may make the task depend on others
 /// (`TaskNode::after`).
 class TaskData {
  public:
-  /// On the submitting thread, last: adds dependencies (`TaskNode::after`).
+  /// Called last on the submitting thread. Adds dependencies (`TaskNode::after`).
   virtual void order() {}
-  /// On the executing thread, before the function. An exception fails the task.
+  /// Called on the executing thread before the function. If it throws, the task fails.
   virtual void begin() {}
-  /// The group for tasks outside of regions that this task creates; the task ends after them. Null once it has ended.
+  /// Returns the group for tasks outside of regions that this task creates. The task ends after them. Returns null
+  /// after the task has ended.
   virtual executor::Group* tasks() { return nullptr; }
-  /// On the executing thread, after the function, even if that threw. An exception fails the task.
+  /// Called on the executing thread after the function, even if the function threw. If it throws, the task fails.
   virtual void finish() {}
-  /// True if the task may begin on another device than the one on which it was placed.
+  /// Returns true if the task may begin on another device than the one on which it was placed.
   virtual bool can_migrate() const { return false; }
-  /// The function has returned and its work is in the device's queue: later tasks on this device see its writes.
+  /// Called when the function has returned and its work is in the device's queue. Later tasks on this device see its
+  /// writes.
   virtual void handed_to_device() noexcept {}
-  /// The copies that the task would need to begin on this device.
+  /// Returns the copies that are necessary before the task can begin on this device.
   virtual MissingData missing_on(Device) const { return {}; }
-  /// For a gated task whose predecessors have ended; see executor::Node::try_acquire_resources.
+  /// Called for a gated task when its predecessors have ended; see executor::Node::try_acquire_resources.
   virtual bool acquire_commute_locks(executor::Node&) noexcept { return true; }
-  /// The task has run, failed, or was skipped or cancelled; successors have not been notified yet.
+  /// Called when the task has run, failed, or was skipped or cancelled, before its successors are notified.
   virtual void end(const executor::Failure*) noexcept {}
-  /// Called when the task is destroyed; destroys this object.
+  /// Called when the task is destroyed. Destroys this object.
   virtual void destroy() noexcept = 0;
 
  protected:
   ~TaskData() = default;
 };
 
-/// The tasks of one device that belong to no region. Keeps their unobserved errors. Lives until the process ends.
+/// The tasks of one device that belong to no region, and their unobserved errors. Exists until the process ends.
 class DeviceTasks final : public executor::Group {
  public:
   DeviceTasks(executor::Executor& executor, Device device);
   const Device device;
-  /// The tasks of a device; created on first use.
+  /// Returns the group of a device. It is created on first use.
   static DeviceTasks& of(Device device);
-  /// The groups of all devices that have had tasks.
+  /// Returns the groups of all devices that have had tasks.
   static std::vector<DeviceTasks*> all();
 
  protected:
   void failed(const executor::Node& node) noexcept override;
 };
-/// Called by a group when one of its tasks failed: the error is printed at exit unless it is observed.
+/// Called by a group when one of its tasks failed. The error is printed at exit unless it is observed before.
 void remember_failure(const executor::Node& node, Device device) noexcept;
-/// Errors of tasks outside of regions on these devices that have not been thrown yet.
+/// Returns the errors of tasks outside of regions on these devices that have not been thrown yet.
 std::vector<executor::FailureRef> unreported_failures(std::span<const Device> devices);
 
-/// Collects where a task may run, given its function and arguments, and chooses the device.
+/// Collects the devices on which a task may run, given its function and arguments, and chooses one of them.
 class TaskPlacer {
  public:
   explicit TaskPlacer(const InheritedOptions* options)
       : unsaid_(options == nullptr || !options->scope), declared_scope_(unsaid_ ? nullptr : &*options->scope) {}
-  /// True if no scope was set for the task or by its context.
+  /// True if no scope was set for the task or inherited.
   bool unsaid() const noexcept { return unsaid_; }
   const Scope& scope() const noexcept {
     return narrowed_scope_ ? *narrowed_scope_ : declared_scope_ != nullptr ? *declared_scope_ : default_scope();
   }
   /// True if only one device is possible.
   bool one_device() const noexcept { return has_no_scope() || scope().devices().size() == 1; }
-  /// Restricts the scope. `what` gives the reason: "argument 2 (pinned)". Throws DeviceError if no device remains.
+  /// Restricts the scope. `what` is the reason for messages: "argument 2 (pinned)". Throws DeviceError if no device
+  /// remains.
   void restrict_to(const Scope& there, const std::string& what);
   void restrict_to(const std::vector<Backend>& backends, const std::string& what);
-  /// Adds data of the task: it runs on the possible device that has most of its bytes.
+  /// Adds data of the task. The task is placed on the possible device with most of its bytes.
   void add_data_on(Device device, std::size_t bytes) {
     if (data_.empty())
       data_.push_back({device, bytes});
@@ -98,17 +101,18 @@ class TaskPlacer {
     else
       add_data_on_other(device, bytes);
   }
-  /// Adds the bytes of an array, for policies.
+  /// Adds the size of an array, for policies.
   void add_bytes(std::uint64_t bytes) noexcept { bytes_ += bytes; }
   std::uint64_t bytes() const noexcept { return bytes_; }
   std::uint64_t bytes_on(Device device) const noexcept;
-  /// Of the possible devices, returns the one with most of the task's data, else the one that finishes it first.
-  /// Without a scope: the device with most of its data, else cpu:0.
+  /// Returns the possible device that has most of the task's data. If there is no data, returns the device that
+  /// finishes the task first. Without a scope, returns the device with most of the task's data, or cpu:0.
   Device choose() const {
     if (has_no_scope() && (data_.empty() || (data_.size() == 1 && data_[0].device == Device{}))) return Device{};
     return choose_of_several();
   }
-  /// The possible devices of the chosen device's backend, including it; empty if it is the only one or built in.
+  /// Returns the possible devices of the same backend, including the chosen one. Returns an empty list if there is no
+  /// other device, or if the backend is built in.
   std::vector<Device> interchangeable_with(Device chosen) const;
 
  private:
@@ -124,66 +128,66 @@ class TaskPlacer {
 
   bool unsaid_ = false;
   const Scope* declared_scope_;            // outlives this object; null: cpu:0
-  std::optional<Scope> narrowed_scope_{};  // set once restricted
+  std::optional<Scope> narrowed_scope_{};  // set by restrict_to()
   InlineVector<DeviceBytes, 4> data_;
   std::uint64_t bytes_ = 0;
 };
 
-/// "file:line", the default name of tasks.
+/// Returns "file:line", the default name of tasks.
 std::string name_of_location(const std::source_location& where);
-/// True with TESSERA_TASKS=serial: each task runs when it is created.
+/// True with TESSERA_TASKS=serial. Each task then runs when it is created.
 bool tasks_are_serial();
-/// The group for a task outside of regions that the calling thread creates for this device.
+/// Returns the group for tasks outside of regions that the calling thread creates for this device.
 executor::Group& plain_tasks(Device device);
 
 class TaskNode : public executor::Node {
  public:
-  /// Starts with two references: one for the handle, one for submission.
+  /// Starts with two references: one for the handle and one for submission.
   TaskNode(executor::Group& group, Device device, std::shared_ptr<const InheritedOptions> options,
            const TaskOptions& call_options, std::string kernel_name);
   ~TaskNode() override;
 
   std::string name() const override;
-  /// The given name; empty if the task is named after its location.
+  /// The name that the user set. Empty if the task is named after its source location.
   std::string_view explicit_name() const noexcept;
   const std::source_location& where() const noexcept { return where_; }
   const void* kind() const noexcept final { return &kind_; }
-  /// The task of a node; null if the node is not a task.
+  /// Converts a node to a task. Returns null if the node is not a task.
   static const TaskNode* from(const Node* node) noexcept {
     return node != nullptr && node->kind() == &kind_ ? static_cast<const TaskNode*>(node) : nullptr;
   }
   static TaskNode* from(Node* node) noexcept { return const_cast<TaskNode*>(from(const_cast<const Node*>(node))); }
   Device device() const noexcept { return device_.load(std::memory_order_relaxed); }
-  /// Before submission: when the task begins, it may move to one of these if it finishes earlier there
+  /// Called before submission. When the task begins, it may move to one of these devices if it finishes earlier there
   /// (dispatch_limit.h).
   void set_migration_targets(std::vector<Device> devices);
-  /// Before set_migration_targets(): counts the task in its device's load.
+  /// Called before set_migration_targets(). Counts the task in the load of its device.
   void track_load();
-  /// Before submission. `data` is destroyed with the task.
+  /// Called before submission. `data` is destroyed with the task.
   void attach(TaskData& data) noexcept { data_ = &data; }
   TaskData* data() const noexcept { return data_; }
-  /// Memory inside the task for its data (InlineAccessStorage); null: none.
+  /// Returns memory inside the task for its data (InlineAccessStorage), or null if there is none.
   virtual std::byte* inline_storage() noexcept { return nullptr; }
-  /// The data of the nearest ancestor task that has any; null once this task has ended.
+  /// Returns the data of the nearest ancestor task that has data. Returns null after this task has ended.
   TaskData* outer_data() const noexcept { return outer_ ? outer_->data_ : nullptr; }
   void after(Node& predecessor, Dependency kind = Dependency::result, Maker maker = Maker::this_thread) {
     trace_dependency(predecessor, kind);
     Node::after(predecessor, kind, maker);
   }
-  /// Traces a dependency on `predecessor`, which may have ended.
+  /// Records a dependency on `predecessor` in traces. The predecessor may have ended.
   void trace_dependency(const Node& predecessor, Dependency kind) const noexcept {
     if (trace_id_ != 0) [[unlikely]]
       tracing::comes_after(*this, predecessor, kind);
   }
-  /// Its number in traces (trace_hooks.h); 0 if it was created without tracing.
+  /// The task's number in traces (trace_hooks.h), or 0 if it was created without tracing.
   std::uint64_t trace_id() const noexcept { return trace_id_; }
-  /// Stopped by the options' token and by `Task::cancel`.
+  /// Stop is requested by the token in the options and by `Task::cancel`.
   std::stop_token stop_token();
   bool cancel_task() noexcept;
-  /// Submits the task, taking over one reference. With TESSERA_TASKS=serial it has ended when this returns.
+  /// Submits the task and takes over one reference. With TESSERA_TASKS=serial, the task has ended when this returns.
   void submit_task();
   int priority() const noexcept { return options_ ? options_->priority : 0; }
-  /// The event after its work on the device has completed, possibly with an error.
+  /// Called when the event after the task's work on the device has completed. `error` is set if it failed.
   void end_on_device(std::exception_ptr error) noexcept;
 
   static TaskNode* current() noexcept;
@@ -221,14 +225,13 @@ class TaskNode : public executor::Node {
     explicit LoadEntry(DeviceLoad* l) : load(l) {}
     DeviceLoad* load;
     std::int64_t begun = 0;
-    std::vector<Device> others;                // where it may migrate
-    bool place = false;                        // holds a slot of DispatchLimit
-    std::atomic<bool> on_device = false;       // its work is in the device's queue
-    std::mutex lock;                           // guards the two vectors, which other threads change before it begins
-    std::vector<Before> chained_predecessors;  // predecessors whose end it did not wait for, because they run before it
-                                               // on the same device
+    std::vector<Device> others;           // devices to which it may migrate
+    bool place = false;                   // has a slot of DispatchLimit
+    std::atomic<bool> on_device = false;  // its work is in the device's queue
+    std::mutex lock;                      // guards the two vectors, which other threads change before the task begins
+    std::vector<Before> chained_predecessors;  // run before it on the same device; it did not wait for their end
     std::vector<executor::Ref<TaskNode>> extra_predecessors;  // further predecessors of its chained successors
-    std::exception_ptr error;  // of its function, reported after the chained predecessors have ended
+    std::exception_ptr error;  // error of its function, reported after the chained predecessors have ended
   };
   LoadEntry* load_entry() const noexcept;
   struct Extra;  // data that most tasks do not need
@@ -238,7 +241,7 @@ class TaskNode : public executor::Node {
   Extra& extra();
 
   std::shared_ptr<const InheritedOptions> options_;
-  std::atomic<Device> device_;  // changes at most once, when it begins
+  std::atomic<Device> device_;  // changes at most once, when the task begins
   std::uint64_t trace_id_ = 0;
   std::source_location where_;
   TaskData* data_ = nullptr;
@@ -246,7 +249,7 @@ class TaskNode : public executor::Node {
   std::unique_ptr<Extra, DropExtra> extra_;  // created before submission
 };
 
-/// A task that is not submitted yet. The destructor cancels and submits it, so that its group sees it end.
+/// A task that is not submitted yet. The destructor cancels and submits it, so that its group is notified of its end.
 class TaskDraft {
  public:
   explicit TaskDraft(executor::Ref<TaskNode> node) noexcept : node_(std::move(node)) {}
@@ -265,7 +268,8 @@ class TaskDraft {
   executor::Ref<TaskNode> node_;
 };
 
-/// Ends `node` when `event` completes, with its error if there is one. Each device has one thread for this.
+/// Ends `node` when `event` completes. If the event has an error, the node fails with it. Each device has one thread
+/// for this.
 void end_after(Device device, Event event, executor::Ref<TaskNode> node);
 
 }  // namespace detail

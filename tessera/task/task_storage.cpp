@@ -33,8 +33,8 @@ struct Counted {
 };
 constinit Counted fetched, written_back, evicted;
 
-/// Queues of an asynchronous device for the copies of tasks, one per direction, so that copies do not wait for kernels.
-/// Uses of the same memory are still ordered.
+/// Each asynchronous device has two queues for the copies of tasks, one for each direction. Copies therefore do not
+/// wait for kernels, unless they use the same memory.
 struct CopyQueues {
   std::mutex lock;
   std::map<Device, std::array<Queue*, 2>> all;  // never destroyed
@@ -58,16 +58,16 @@ void copy_between(const BufferView& to, const BufferView& from) {
   current_queue(worker).copy(to, from);
 }
 
-/// Unused replicas, least recently used first. They are freed if memory runs out.
+/// Unused replicas. The least recently used one is first. They are freed if memory runs out.
 struct EvictionList {
   struct Entry {
     detail::TaskStorage* owner;
     Device device;
-    bool going = false;  ///< a thread is evicting it, and uses its owner
-    bool used = false;   ///< a task has started to use it meanwhile
+    bool going = false;  ///< a thread is evicting it and uses its owner
+    bool used = false;   ///< a task has started to use it in the meantime
   };
   std::mutex lock;
-  std::condition_variable done;  // an eviction has ended
+  std::condition_variable done;  // signalled when an eviction has ended
   std::list<Entry> all;
 };
 constinit os::PerProcess<EvictionList> unused;
@@ -78,11 +78,11 @@ void forget(detail::TaskStorage* owner, Device device) noexcept {
   std::erase_if(u.all, [&](EvictionList::Entry& e) {
     if (e.owner != owner || e.device != device) return false;
     e.used = true;
-    return !e.going;  // else the evicting thread finds the replica in use
+    return !e.going;  // otherwise the evicting thread notices that the replica is used
   });
 }
 
-/// Called before the owner is destroyed.
+/// Removes all entries of an owner. Called before the owner is destroyed.
 void forget_all(detail::TaskStorage* owner) noexcept {
   EvictionList& u = unused.get();
   std::unique_lock hold(u.lock);
@@ -91,8 +91,8 @@ void forget_all(detail::TaskStorage* owner) noexcept {
   std::erase_if(u.all, [&](const auto& e) { return e.owner == owner; });
 }
 
-/// Evicts one replica on the device: the oldest one that is also valid elsewhere, else the oldest one, which is written
-/// back first.
+/// Evicts one replica on the device: the oldest one with contents that are also valid on another device. If there is
+/// none, evicts the oldest one after writing it back.
 bool evict_one(Device device, std::uint64_t) {
   EvictionList& u = unused.get();
   for (const bool clean : {true, false}) {
@@ -111,7 +111,7 @@ bool evict_one(Device device, std::uint64_t) {
       std::string wrong;
       try {
         went = at->owner->evict(device, clean);
-      } catch (const std::exception& e) {  // writing back failed: the replica stays
+      } catch (const std::exception& e) {  // writing back failed; the replica is not freed
         wrong = e.what();
       }
       {
@@ -175,7 +175,7 @@ void TaskStorage::set_lazy_fill(std::function<void()> f) {
 
 void TaskStorage::fill_now() {
   const std::lock_guard hold(moving_);
-  if (!lazy_fill_) return;  // another thread has called it meanwhile
+  if (!lazy_fill_) return;  // another thread has called it in the meantime
   const std::function<void()> f = std::exchange(lazy_fill_, {});
   try {
     const Storage::CoherenceBypass quiet(home_);  // pending reads of the storage must see the contents that f writes
@@ -202,16 +202,17 @@ bool TaskStorage::has_other_writers() const noexcept {
   const AccessDetails* const more = d != nullptr ? d->known_details() : nullptr;
   if (d != nullptr && (more == nullptr || (!more->reductions && !more->nested))) return false;
   if (d == nullptr && reduced())
-    return true;  // a task that was given it runs before the tasks that are reducing into it now
+    return true;  // a task that has this storage as an argument runs before the tasks that now reduce into it
   const std::lock_guard hold(lock());
   if (d == nullptr) return order_.has_pending(Access::in, full_part(home_.bytes()));
-  return (more->reductions && more->reductions->any()) ||  // of tasks created by this one
+  return (more->reductions && more->reductions->any()) ||  // reductions by tasks that this task created
          (more->nested && more->nested->has_pending(Access::in, full_part(home_.bytes())));
 }
 
 // --- Ordering
 
-/// Called when memory is used other than as a task's argument: outside of tasks, or undeclared in a task's function.
+/// Called when memory is used without having been declared as a task argument, either outside of tasks or in a task's
+/// function.
 void TaskStorage::before(Access mode) {
   fill();
   if (mode == Access::in && is_flushing()) return;
@@ -366,7 +367,7 @@ void TaskStorage::add_to_eviction_list(Device device) noexcept {
     EvictionList& u = unused.get();
     const std::lock_guard list(u.lock);
     u.all.push_back({this, device});
-  } catch (const std::bad_alloc&) {}  // it cannot be evicted
+  } catch (const std::bad_alloc&) {}  // out of memory: the replica cannot be evicted
 }
 
 void TaskStorage::write_back(bool evicting) {
@@ -390,7 +391,7 @@ void TaskStorage::invalidate_replicas() {
 }
 
 bool TaskStorage::evict(Device device, bool only_clean) {
-  const std::unique_lock hold(moving_, std::try_to_lock);  // the owner may be waiting for memory
+  const std::unique_lock hold(moving_, std::try_to_lock);  // the thread that holds the lock may be waiting for memory
   if (!hold || in_move_) return false;
   Replica* const copy = replica_on(device);
   if (copy == nullptr || copy->users > 0) return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A storage used by tasks: the order of its accesses, and the devices that have its contents. Internal.
+// A storage that is used by tasks: the order of its accesses, and the devices that have its contents. Internal.
 #pragma once
 
 #include <functional>
@@ -19,11 +19,11 @@ namespace detail {
 
 class TaskAccesses;
 
-/// Attached to a storage that was passed to a task. The storage itself is the home; after tasks have run on other
-/// devices, the contents are written back on its next access.
+/// Attached to a storage that was passed to a task. The storage itself is on the home device. After tasks have run on
+/// other devices, the contents are written back when the storage is next accessed.
 class TaskStorage final : public CoherenceHook {
  public:
-  /// The object of `storage`; created on first use.
+  /// Returns the object attached to `storage`. It is created on first use.
   static TaskStorage& of(Storage& storage);
   explicit TaskStorage(Storage& home);
   ~TaskStorage() override;
@@ -31,10 +31,10 @@ class TaskStorage final : public CoherenceHook {
   void before_read(Storage&) override { before(Access::in); }
   void before_write(Storage&) override { before(Access::inout); }
 
-  /// `f` writes the contents on first use. It is called again if it throws. Replaces a previous function that has not
-  /// been called.
+  /// Sets a function that writes the contents on first use. If it throws, it is called again on the next use. Replaces
+  /// a previous function that has not been called.
   void set_lazy_fill(std::function<void()> f);
-  /// Calls the pending lazy fill function, if any.
+  /// Calls the lazy fill function if it has not been called.
   void fill() {
     if (fill_pending_.load(std::memory_order_acquire)) [[unlikely]]
       fill_now();
@@ -43,29 +43,29 @@ class TaskStorage final : public CoherenceHook {
 
   Storage& home() const noexcept { return home_; }
 
-  // Ordering. Changes to `order()` require `lock()`. Locks of several storages are taken in the order of their
-  // addresses.
+  // Ordering. Changes to `order()` require `lock()`. If several storages are locked, they are locked in the order of
+  // their addresses.
   executor::SpinLock& lock() const noexcept { return order_.lock(); }
   AccessOrder& order() noexcept { return order_; }
-  /// With `lock()` held: records an undeclared use by a running task. Returns false if another task uses it undeclared
-  /// and one of them writes. `use`: RunningTask::use().
+  /// Records that a running task uses the storage without having declared it. Returns false if another task also uses
+  /// it undeclared and one of the two writes. `use` is RunningTask::use(). The caller must hold `lock()`.
   bool record_undeclared_use(Access mode, std::uint64_t use);
 
-  /// The reductions into this storage; created on first use.
+  /// Returns the reductions into this storage. They are created on first use.
   Reductions& reductions();
   bool reduced() const noexcept {
     const Reductions* const r = reductions_.load(std::memory_order_acquire);
     return r != nullptr && r->any();
   }
-  /// Combines pending reductions, for tasks that are submitted from now on.
+  /// Combines pending reductions. Tasks that are submitted later use the result.
   void combine() {
     if (reduced()) [[unlikely]]
       reductions_.load(std::memory_order_acquire)->combine();
   }
-  /// Marks it as a slot of a reduction, which only the tasks of the reduction use, without declaring it.
+  /// Marks the storage as a slot of a reduction. Only tasks of the reduction use a slot, and they do not declare it.
   void set_slot() noexcept { slot_ = true; }
   bool slot() const noexcept { return slot_; }
-  /// Records the failure of a task that used this slot.
+  /// Records that a task that used this slot failed.
   void set_failed(std::shared_ptr<const executor::FailureOrigin> why) noexcept {
     const std::lock_guard hold(lock());
     failed_ = std::move(why);
@@ -76,22 +76,23 @@ class TaskStorage final : public CoherenceHook {
   }
 
   // Location of the contents.
-  /// True if no replica was ever created. May change concurrently, except during a task that uses the storage at home.
+  /// True if no replica was ever created. May change at any time, except during a task that uses the home storage.
   bool has_no_replicas() const noexcept { return has_no_replicas_.load(std::memory_order_acquire); }
-  /// True if the device has valid contents.
+  /// Returns true if the device has the current contents.
   bool valid_on(Device device);
-  /// Returns memory on the device, with the contents if `needed`. It stays there until `release`.
+  /// Returns memory on the device. If `needed` is true, it has the current contents. It is not evicted until `release`.
   std::shared_ptr<Storage> acquire(Device device, bool needed, std::shared_ptr<Storage> home);
   /// Marks the contents on `device` as the only valid ones.
   void written(Device device) noexcept;
-  /// Ends the use of the memory that `acquire` returned.
+  /// Ends the use of memory that `acquire` returned.
   void release(Device device) noexcept;
   /// Copies the newest contents to the home device.
   void write_back(bool evicting = false);
-  /// Invalidates all replicas: the home was written without the queue's knowledge.
+  /// Invalidates all replicas. Called when the home storage was written without the queue's knowledge.
   void invalidate_replicas();
-  /// Frees the device's replica if it is unused. A replica that is the only valid one is written back first, or kept if
-  /// `only_clean`. Returns false if nothing was freed. The caller removes its entry from the eviction list.
+  /// Frees the device's replica if it is unused. If the replica is the only valid one, it is written back first, or not
+  /// freed if `only_clean` is true. Returns false if nothing was freed. The caller removes the replica from the
+  /// eviction list.
   bool evict(Device device, bool only_clean);
   std::vector<Device> valid_devices();
 
@@ -108,34 +109,35 @@ class TaskStorage final : public CoherenceHook {
   Replica* replica_on(Device device) noexcept;
   void move(Storage& to, Storage& from);
   void add_to_eviction_list(Device device) noexcept;
-  /// Reads one cache line less if there are no replicas.
+  /// Avoids reading a second cache line if there are no replicas.
   bool home_outdated() const noexcept { return !has_no_replicas() && home_outdated_.load(std::memory_order_acquire); }
 
   Storage& home_;
   bool slot_ = false;
   std::atomic<bool> fill_pending_ = false;
-  std::function<void()> lazy_fill_;  // guarded by moving_; empty once it has begun
+  std::function<void()> lazy_fill_;  // guarded by moving_; reset when the call has begun
   std::atomic<Reductions*> reductions_ = nullptr;
   std::atomic<bool> has_no_replicas_ = true;  // no replica was ever created; ordered tasks read it without a lock
-  // Changed by submitters; not read by threads that run tasks.
+  // Written by threads that submit tasks, and not read by threads that run tasks.
   struct Undeclared {
     std::uint64_t use;
     bool writes;
   };
-  alignas(64) mutable AccessOrder order_;  // mutable: const functions remove ended entries
+  alignas(64) mutable AccessOrder order_;  // mutable because const functions remove ended entries
   std::vector<Undeclared> undeclared_;
-  std::shared_ptr<const executor::FailureOrigin> failed_;  // for slots
+  std::shared_ptr<const executor::FailureOrigin> failed_;  // used for slots
   std::recursive_mutex moving_;  // guards the following members; locked while contents are moved
   std::vector<Replica> replicas_;
   bool home_valid_ = true;
-  bool in_move_ = false;                     // the lock's owner is moving contents: nothing may be evicted
-  std::atomic<bool> home_outdated_ = false;  // !home_valid_, readable without the lock
+  bool in_move_ = false;                     // the owner of the lock is moving contents, so nothing may be evicted
+  std::atomic<bool> home_outdated_ = false;  // equal to !home_valid_, but readable without the lock
 };
 
-/// A contiguous copy of a view on `device`, counted as written back or as fetched.
+/// Returns a contiguous copy of a view on `device`. `back` determines if the copy is counted as written back or as
+/// fetched.
 Array copy_of_view(const Array& view, Device device, bool back = false);
 
-/// The same view of other memory of the same size.
+/// Returns the same view of another storage with the same size.
 Array in_storage(const Array& array, std::shared_ptr<Storage> storage);
 
 }  // namespace detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Properties of the running task. Throw Error outside of a task.
+// Properties of the running task. Except for exists(), they throw Error outside of a task.
 #pragma once
 
 #include <string>
@@ -14,9 +14,9 @@ namespace this_task {
 
 /// True if the calling thread is running a task.
 bool exists() noexcept;
-/// The device that the task runs for, which is the current device.
+/// The device for which the task runs. It is also the current device.
 Device device();
-/// The queue for the arrays, kernels and copies of this task.
+/// The queue that this task's array operations, kernels and copies use.
 Queue& queue();
 std::string name();  ///< The task's name, for messages.
 /// True if the task or its region was cancelled.

@@ -8,7 +8,7 @@ namespace tessera::detail::tracing {
 
 namespace {
 
-/// Reconstructs what one thread did from its events.
+/// Reconstructs the activities of one thread from its events.
 class Reader {
  public:
   Reader(Timeline& all, int thread) : all_(all), thread_(thread) {}
@@ -69,7 +69,7 @@ class Reader {
     all_.tasks[e.task].returned = e.at;
     close(Span::What::task, e.at);
   }
-  /// Does nothing if the span began before recording did.
+  /// Does nothing if the span began before the recording.
   void close(Span::What what, std::int64_t at) {
     if (open_.empty() || open_.back().what != what) return;
     Span& s = open_.back();
@@ -88,7 +88,7 @@ class Reader {
   const int thread_;
   std::vector<Span> open_;
   std::vector<std::int64_t> within_,
-      apart_;  // per open span: the time of nested spans, and the part of it that is not the span's own work
+      apart_;  // for each open span: time of nested spans, and the part of it that is not work of the span itself
 };
 
 }  // namespace
@@ -104,7 +104,7 @@ Timeline timeline_of(const RecordedEvents& recorded) {
     });
     reader.end();
   }
-  // Tasks that were created before recording began, or when memory was full, appear in other events only.
+  // Tasks that were created before the recording, or after the memory limit was reached, only occur in other events.
   std::erase_if(all.tasks, [](const auto& entry) { return entry.second.made == 0; });
   std::erase_if(all.spans, [&](const Span& s) { return s.what == Span::What::task && !all.tasks.contains(s.task); });
   for (auto& [number, t] : all.tasks) {
@@ -112,7 +112,7 @@ Timeline timeline_of(const RecordedEvents& recorded) {
     if (t.begun != 0 && t.ended == 0) t.state = State::running;
   }
   std::ranges::sort(all.order);
-  // A device executes one task at a time.
+  // The times assume that a device executes one task at a time.
   std::vector<TracedTask*> went_on;
   for (auto& [number, t] : all.tasks)
     if (t.went_on) went_on.push_back(&t);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The recorded events (trace_hooks.h) as a timeline: tasks with their times, and what each thread did. Internal.
+// Converts recorded events (trace_hooks.h) to a timeline with the times of tasks and the activities of each thread.
+// Internal.
 #pragma once
 
 #include <string>
@@ -14,7 +15,7 @@ struct TracedTask {
   std::string name;
   Device device;
   std::uint64_t group = 0;
-  std::int64_t made = 0, begun = 0, returned = 0, ended = 0;  ///< 0: not yet
+  std::int64_t made = 0, begun = 0, returned = 0, ended = 0;  ///< 0 if it has not happened yet
   State state = State::not_begun;
   bool went_on = false;  ///< its device was still working when its function returned
   struct Before {
@@ -22,7 +23,8 @@ struct TracedTask {
     bool order_only;
   };
   std::vector<Before> after;
-  std::int64_t worked = 0;        ///< its function's time without waits and copies; if went_on, its device's time
+  std::int64_t worked =
+      0;  ///< time of its function without waits and copies; if went_on, time of its work on the device
   std::int64_t device_begun = 0;  ///< if went_on: when the device had finished earlier work
   int thread = -1;                ///< index of the executing thread
 };
@@ -32,19 +34,19 @@ struct Span {
   What what = What::task;
   int thread = 0;
   std::int64_t begin = 0, end = 0;
-  std::int64_t self = 0;    ///< without nested spans
-  bool open = false;        ///< had not ended
-  std::uint64_t task = 0;   ///< the task's number; for a wait, that of the awaited task, or 0
-  std::uint64_t bytes = 0;  ///< of a copy
-  Device from, to;          ///< of a copy
-  std::string text;         ///< a kernel's name
+  std::int64_t self = 0;    ///< duration without nested spans
+  bool open = false;        ///< had not ended when the events were read
+  std::uint64_t task = 0;   ///< number of the task; for a wait, number of the task that is waited for, or 0
+  std::uint64_t bytes = 0;  ///< size of a copy
+  Device from, to;          ///< devices of a copy
+  std::string text;         ///< name of a kernel
 };
 
 struct Timeline {
   std::vector<std::string> threads;
   std::unordered_map<std::uint64_t, TracedTask> tasks;
-  std::vector<std::uint64_t> order;  ///< task numbers, in creation order
-  std::vector<Span> spans;           ///< per thread in the order of their ends; they nest
+  std::vector<std::uint64_t> order;  ///< task numbers in creation order
+  std::vector<Span> spans;           ///< for each thread, in the order of their ends; spans are nested
   std::int64_t until = 0;
 };
 Timeline timeline_of(const RecordedEvents& recorded);

@@ -14,10 +14,10 @@
 namespace tessera {
 
 struct detail::TraceState {
-  std::filesystem::path path;  // empty: none
+  std::filesystem::path path;  // empty if there is no file
   std::int64_t since = 0;
-  std::uint32_t generation = os::fork_generation();  // a forked child does not write its parent's files
-  bool under_way = false;                            // guarded by Traces::lock
+  std::uint32_t generation = os::fork_generation();  // child processes do not write the files of their parent
+  bool under_way = false;                            // the file is being written; guarded by Traces::lock
 };
 
 namespace {
@@ -26,13 +26,13 @@ using Traced = detail::TraceState;
 
 struct Traces {
   std::mutex lock;
-  std::vector<std::shared_ptr<Traced>> all;  // those that write a file
+  std::vector<std::shared_ptr<Traced>> all;  // traces that write a file
 };
 constinit os::PerProcess<Traces> traces;
 
 constexpr os::WriteOptions rules{.makes_folders = false};
 
-/// Calls `write`; its exceptions become the error that the trace cannot be written.
+/// Calls `write`. If it throws, reports that the trace cannot be written.
 template <class Write>
 void writing(const Write& write) {
   try {
@@ -42,7 +42,7 @@ void writing(const Write& write) {
   }
 }
 
-/// A stream buffer that writes to a File, which has its own buffer.
+/// A stream buffer that writes directly to a file object, which has a buffer itself.
 class Buffer : public std::streambuf {
  public:
   explicit Buffer(os::AtomicFile& file) : file_(file) {}
@@ -69,11 +69,11 @@ void write_json(std::ostream& to, std::int64_t since) {
 std::shared_ptr<Traced> begin(const std::filesystem::path& path, bool by_environment) {
   auto state = std::make_shared<Traced>();
   if (!path.empty()) {
-    state->path = std::filesystem::absolute(path);  // the program may change its working directory
+    state->path = std::filesystem::absolute(path);  // because the program may change its working directory
     writing([&] { os::require_writable(path, rules); });
   }
   detail::tracing::at_exit();
-  if (!by_environment) detail::tracing::read_environment();  // may start another trace, so before taking the lock
+  if (!by_environment) detail::tracing::read_environment();  // may start another trace, so this is done before locking
   Traces& t = *traces;
   const std::lock_guard hold(t.lock);
   if (!path.empty()) t.all.push_back(state);
@@ -102,7 +102,7 @@ void end(Traced& state) {
     os::AtomicFile file(state.path, rules);
     Buffer buffer(file);
     std::ostream to(&buffer);
-    to.exceptions(std::ios::badbit);  // exceptions of `write` pass through
+    to.exceptions(std::ios::badbit);  // rethrow exceptions of `write`
     write_json(to, state.since);
     file.commit();
   });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Observing tasks: traces for ui.perfetto.dev or chrome://tracing, a region's graph, statistics.
+// Observes tasks: traces for ui.perfetto.dev or chrome://tracing, the graph of a region, and statistics.
 //
 //   auto seen = trace("run.json");     // until the end of the scope, or of the program
 //   Region r;
@@ -23,43 +23,47 @@ namespace detail {
 struct TraceState;
 }
 
-/// Records what tasks do during its lifetime: about 200 bytes per task, 1 GiB at most; further events are counted as
-/// dropped. Several can exist at once. Created by `trace`.
+/// Records what tasks do while the object exists. A task needs about 200 bytes, and all events at most 1 GiB; further
+/// events are dropped and counted. Several objects can exist at the same time. Created by `trace`.
 class [[nodiscard]] Trace {
  public:
-  Trace();  ///< Records until the object is destroyed.
-  /// Records until the object is destroyed, and writes the trace to `file`.
+  Trace();  ///< Starts recording.
+  /// Starts recording. The trace is written to `file` when the object is destroyed.
   explicit Trace(const std::filesystem::path& file);
-  /// Calls `stop`; errors are printed as warnings.
+  /// Calls `stop`. Errors are printed as warnings.
   ~Trace();
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
-  /// Ends the recording and writes the file. Further calls do nothing. Throws ArgumentError if the file cannot be
+  /// Stops recording and writes the file. Further calls have no effect. Throws ArgumentError if the file cannot be
   /// written.
   void stop();
-  /// The recorded events so far in the format of the file: Chrome's trace events. Throws ArgumentError after `stop`.
+  /// Returns the events recorded so far in Chrome's trace event format, like the file. Throws ArgumentError after
+  /// `stop`.
   std::string json() const;
 
  private:
   std::shared_ptr<detail::TraceState> state_;
 };
 
-/// Writes `file`, replacing it, when the Trace is destroyed or the program ends. It has a row per thread with its
-/// tasks, waits, copies between devices and kernel launches, a row per asynchronous device, and arrows for
-/// dependencies. Only tasks that are created during its lifetime are recorded. Throws ArgumentError immediately if the
-/// file cannot be written. TESSERA_TASK_TRACE=file does the same from the first task to the end of the program. A
-/// forked child is not recorded by either.
+/// Records a trace and writes it to `file` when the Trace is destroyed or the program ends. An existing file is
+/// replaced. The trace has a row for each thread with its tasks, waits, copies between devices and kernel launches, a
+/// row for each asynchronous device, and arrows for dependencies. Only tasks that are created while the Trace exists
+/// are recorded. Throws ArgumentError immediately if the file cannot be written.
+///
+/// If the environment variable TESSERA_TASK_TRACE is set to a file name, the whole program is traced. Processes created
+/// by fork are not traced.
 [[nodiscard]] inline Trace trace(const std::filesystem::path& file) { return Trace(file); }
-/// A trace without a file, for `dot`, `summary` and `json`.
+/// Records a trace without writing a file, for `dot`, `summary` and `json`.
 [[nodiscard]] inline Trace trace() { return Trace(); }
 
-/// The tasks of a region that were created during a Trace, as a Graphviz graph (`dot -Tsvg`): names, devices, progress
-/// and dependencies (dotted: ordering only). For tasks that had ended long before, some arrows may be missing. Throws
-/// ArgumentError if no Trace is active.
+/// Returns the tasks of a region that were created during a Trace, as a Graphviz graph (`dot -Tsvg`). It shows names,
+/// devices, progress and dependencies. Dotted arrows are dependencies that only affect the order. Dependencies on tasks
+/// that ended long before may be missing. Throws ArgumentError if no Trace is active.
 std::string dot(const Region& region);
 
-/// The tasks of one name on one device, in seconds; waits for other tasks and for copies are not included.
+/// Times of all tasks with the same name on one device, in seconds. Waits for other tasks and for copies are not
+/// included.
 struct TaskTimes {
   std::string name;                              ///< The name.
   Device device;                                 ///< The device.
@@ -68,17 +72,18 @@ struct TaskTimes {
 };
 /// Statistics of all recorded tasks.
 struct TaskSummary {
-  std::uint64_t made = 0, ended = 0, running = 0, not_begun = 0;  ///< tasks; `ended` includes the following three
-  /// Tasks that threw, that were skipped because a dependency failed, and that were cancelled.
+  std::uint64_t made = 0, ended = 0, running = 0,
+                not_begun = 0;  ///< number of tasks; `ended` includes the following three
+  /// Number of tasks that threw, that were skipped because a dependency failed, and that were cancelled.
   std::uint64_t failed = 0, skipped = 0, cancelled = 0;
-  std::vector<TaskTimes> times;  ///< of completed tasks, in descending order of the total
-  TaskCopies copies;             ///< since recording began
-  double waited = 0;             ///< total seconds in which threads waited for tasks without running others
-  std::uint64_t dropped = 0;     ///< events that did not fit into memory
+  std::vector<TaskTimes> times;  ///< times of completed tasks, in descending order of the total
+  TaskCopies copies;             ///< copies since recording began
+  double waited = 0;          ///< total time in seconds in which threads waited for tasks without running other tasks
+  std::uint64_t dropped = 0;  ///< number of events that were dropped because the memory limit was reached
 };
-/// The statistics since the oldest active Trace began. Throws ArgumentError if there is none.
+/// Returns statistics since the oldest active Trace began. Throws ArgumentError if there is no active Trace.
 TaskSummary summary();
-/// The statistics as a table.
+/// Formats the statistics as a table.
 std::string to_string(const TaskSummary& summary);
 
 }  // namespace tessera

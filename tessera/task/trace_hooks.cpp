@@ -27,21 +27,21 @@ constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
 constexpr std::size_t longest_text = 1024;
 
 struct Recording {
-  // Session numbers continue in forked children, so that logs of the parent's sessions are not reused.
+  // Session numbers continue in child processes, so that logs of the parent's sessions are not used again.
   explicit Recording(const Recording* parent) : last_session(parent == nullptr ? 0 : parent->last_session.load()) {}
   std::mutex lock;
   std::vector<std::shared_ptr<Log>> logs;  // guarded by lock, like the next three members
   unsigned recorders = 0;
   std::int64_t since = 0;
   std::shared_ptr<const TaskCopies> copies;
-  std::atomic<std::uint64_t> last_session, session = 0;  // 0: not recording
+  std::atomic<std::uint64_t> last_session, session = 0;  // current session; 0 if there is no recording
   std::atomic<std::uint64_t> last_task = 0;
   std::atomic<std::int64_t> room = most_bytes;
   std::atomic<std::uint64_t> dropped = 0;
 };
 constinit os::PerProcess<Recording> process;
 
-/// Per-thread state.
+/// State of one thread.
 struct Mine {
   std::uint64_t session = 0;
   std::shared_ptr<Log> log;
@@ -71,7 +71,7 @@ std::uint64_t number_of(const executor::Node* node) noexcept {
   return task == nullptr ? 0 : task->trace_id();
 }
 
-/// The task's name, valid until the thread's next call. Names made from locations are cached.
+/// Returns the task's name, which is valid until the thread's next call. Names of source locations are cached.
 std::string_view name_of(const TaskNode& task) {
   if (!task.explicit_name().empty()) return task.explicit_name();
   struct Places {
@@ -90,7 +90,7 @@ std::string_view name_of(const TaskNode& task) {
   return place.name;
 }
 
-/// Receives waits from the executor and launches from the device layer.
+/// Receives wait events from the executor and launch events from the device layer.
 class TraceObserver final : public executor::WaitTracer, public LaunchTracer {
  public:
   void wait_begins(const executor::Node* by, executor::Node* target, const executor::Group* group) noexcept override {
@@ -113,7 +113,8 @@ class TraceObserver final : public executor::WaitTracer, public LaunchTracer {
 };
 constinit TraceObserver trace_observer;
 
-std::atomic<bool> has_the_file = false;  // set in this process or a parent: a child must not overwrite the file
+std::atomic<bool> has_the_file =
+    false;  // set in this process or its parent, because a child must not overwrite the parent's file
 
 }  // namespace
 
@@ -123,7 +124,7 @@ void read_environment() {
   static constinit os::PerProcess<std::mutex> one_asks;
   const std::lock_guard only(*one_asks);
   if (asked()) return;
-  // Errors are reported for each task: nothing is enabled until all variables are valid.
+  // Observers are enabled only when all variables are valid. Otherwise each new task reports the error.
   const bool watch = watchdog::start();
   if (const auto file = config::text("TESSERA_TASK_TRACE"); file && !has_the_file) {
     trace_until_exit(*file);
@@ -258,7 +259,7 @@ void start_recording() {
 void stop_recording() noexcept {
   Recording& r = *process;
   const std::lock_guard hold(r.lock);
-  if (r.recorders == 0 || --r.recorders != 0) return;  // in a forked child, they were the parent's
+  if (r.recorders == 0 || --r.recorders != 0) return;  // in a child process, the recorders belonged to the parent
   set(recorded, false);
   r.session.store(0, std::memory_order_release);
   r.logs.clear();

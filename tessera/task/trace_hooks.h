@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hooks for tracing and the watchdog, and the event logs that they write. Each thread writes to its own log without
-// locks. If no observer is active, a hook costs two reads and a branch. Internal.
+// locks. If there is no observer, a hook costs two reads and a branch. Internal.
 #pragma once
 
 #include <atomic>
@@ -30,34 +30,35 @@ using Clock = std::chrono::steady_clock;
 inline std::int64_t now() { return Clock::now().time_since_epoch().count(); }  // nanoseconds
 static_assert(Clock::period::num == 1 && Clock::period::den == 1'000'000'000);
 
-// Active observers: these bits, below the process's fork generation, so that a child reads the environment again.
+// The active observers, as a bit mask. The bits above it contain the process's fork generation, so that a child process
+// reads the environment again.
 constexpr std::uint64_t recorded = 1;  ///< events are recorded
 constexpr std::uint64_t watched = 2;   ///< the watchdog tracks unfinished tasks
 constexpr unsigned generation_shift = 2;
 extern constinit std::atomic<std::uint64_t> observer_bits;
-/// True if there is an observer, or if the environment has not been read yet.
+/// Returns true if there is an observer, or if the environment has not been read yet.
 inline bool maybe_enabled() noexcept {
   return observer_bits.load(std::memory_order_relaxed) != std::uint64_t{os::fork_generation()} << generation_shift;
 }
-/// The observer bits; 0 if the environment has not been read.
+/// Returns the observer bits, or 0 if the environment has not been read.
 std::uint64_t bits() noexcept;
 void set(std::uint64_t bit, bool on) noexcept;
 
 // --- Hooks
 
-/// On the creating thread, when the name and device are known. Returns the task's number, or 0 without observers.
-/// Throws ArgumentError if an environment variable is invalid.
+/// Called on the creating thread when the name and device are known. Returns the task's number, or 0 if there are no
+/// observers. Throws ArgumentError if an environment variable is invalid.
 std::uint64_t made(const TaskNode& task);
-/// `task` depends on `predecessor`.
+/// Called when `task` depends on `predecessor`.
 void comes_after(const TaskNode& task, const executor::Node& predecessor, executor::Node::Dependency kind) noexcept;
 void begins(const TaskNode& task) noexcept;
-/// The function has returned; its work on the device may continue.
+/// Called when the function has returned. Its work on the device may continue.
 void function_returned(const TaskNode& task) noexcept;
 void ends(const TaskNode& task) noexcept;
-/// The task is destroyed, possibly without having been submitted.
+/// Called when the task is destroyed. The task may not have been submitted.
 void gone(const TaskNode& task) noexcept;
 
-/// Records a copy from one device to another during its lifetime.
+/// Records a copy between devices. The copy takes place while the object exists.
 class CopySpan {
  public:
   CopySpan(Device from, Device to, std::uint64_t bytes) noexcept : to_(to), seen_(maybe_enabled()) {
@@ -81,16 +82,16 @@ class CopySpan {
 // --- Event logs
 
 enum class Kind : std::uint8_t {
-  made,               // text: its name; other: its group
-  after,              // other: the predecessor's number
+  made,               // text: name; other: group
+  after,              // other: number of the predecessor
   begins,             //
   function_returned,  //
-  ends,               // how
-  wait_begins,        // other: the number of the awaited task, if it is a task
+  ends,               // state: how the task ended
+  wait_begins,        // other: number of the task that is waited for, if any
   wait_ends,          //
-  copy_begins,        // device: from; other: bytes
-  copy_ends,          // device: to
-  launch_begins,      // text: the kernel's name
+  copy_begins,        // device: source; other: bytes
+  copy_ends,          // device: destination
+  launch_begins,      // text: name of the kernel
   launch_ends         //
 };
 enum class State : std::uint8_t { not_begun, running, ended, failed, skipped, cancelled };
@@ -99,19 +100,19 @@ struct Event {
   Kind kind;
   State state = State::not_begun;
   bool order_only = false;  ///< for `after`: the result is not needed
-  std::uint16_t text = 0;   ///< number of bytes that follow; set by the log
+  std::uint16_t text = 0;   ///< number of bytes of text after the event; set by the log
   Device device;
   std::uint64_t task = 0, other = 0;
   std::int64_t at = 0;
 };
 
-/// The events of one thread in order. Written by that thread; other threads may read it concurrently.
+/// The events of one thread in order. Only this thread writes it. Other threads may read it at the same time.
 class Log {
  public:
   explicit Log(std::string thread);
   ~Log();
-  const std::string thread;  ///< "worker 1"
-  /// Returns false if memory is exhausted: `room` is what remains for all logs.
+  const std::string thread;  ///< name of the thread, such as "worker 1"
+  /// Returns false if the memory limit is reached. `room` is the number of bytes that remain for all logs.
   bool add(Event event, std::string_view text, std::atomic<std::int64_t>& room) noexcept;
   template <class F>
   void for_each(F&& f) const {  // f(event, text)
@@ -137,29 +138,30 @@ class Log {
   Chunk* last_ = nullptr;
 };
 
-/// The events since the oldest active recording began. Throws ArgumentError, naming the operation `asked`, if there is
-/// none.
+/// The events since the oldest active recording began. recorded_events() throws ArgumentError if there is no recording.
+/// `asked` is the name of the operation for the message.
 struct RecordedEvents {
   std::vector<std::shared_ptr<const Log>> logs;
   std::int64_t since = 0;
-  std::uint64_t dropped = 0;                 ///< events that did not fit into memory
-  std::shared_ptr<const TaskCopies> copies;  ///< when the recording began
+  std::uint64_t dropped = 0;  ///< number of events that were dropped because the memory limit was reached
+  std::shared_ptr<const TaskCopies> copies;  ///< counters when the recording began
 };
 RecordedEvents recorded_events(const char* asked);
-/// Events are recorded from the first start_recording() to the last stop_recording().
+/// Events are recorded while there are more calls of start_recording() than of stop_recording().
 void start_recording();
 void stop_recording() noexcept;
-/// Reads the environment variables, once per process. Throws ArgumentError, on each call, if they are invalid.
+/// Reads the environment variables once per process. Throws ArgumentError if they are invalid, also on later calls.
 void read_environment();
-/// Starts a trace that is written when the program ends (trace.cpp); called by read_environment(). Throws ArgumentError
+/// Starts a trace that is written when the program ends (trace.cpp). Called by read_environment(). Throws ArgumentError
 /// if `file` cannot be written.
 void trace_until_exit(const std::string& file);
-/// Writes the files of all traces and warns of failures. Called at the end of the program, after its tasks.
+/// Writes the files of all traces, and prints warnings for failures. Called at the end of the program, after all tasks
+/// have ended.
 void end_traces() noexcept;
-/// Registers `end_traces` for the end of the program (device_tasks.cpp).
+/// Registers `end_traces`, so that it is called at the end of the program (device_tasks.cpp).
 void at_exit();
 
-/// The calling thread's name for messages: "main thread", "worker 1", "thread 2".
+/// Returns the calling thread's name for messages: "main thread", "worker 1", "thread 2".
 const std::string& thread_name();
 
 }  // namespace tracing

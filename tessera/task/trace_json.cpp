@@ -11,7 +11,7 @@ namespace tessera::detail::tracing {
 
 namespace {
 
-/// Quoted JSON text; invalid UTF-8 is replaced.
+/// Formats text as a JSON string. Invalid UTF-8 is replaced.
 std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
@@ -44,7 +44,7 @@ class Writer {
     event(fmt::format(R"("ph": "M", "pid": {}, "tid": {}, "name": "thread_sort_index", "args": {{"sort_index": {}}})",
                       process, thread, at));
   }
-  /// Each asynchronous device is a process with a row for tasks and one for copies.
+  /// In the trace, each asynchronous device is a process with a row for tasks and a row for copies.
   int process_of(Device device) {
     const auto [at, fresh] = devices_.try_emplace(device, static_cast<int>(devices_.size()) + 2);
     if (fresh) {
@@ -55,7 +55,7 @@ class Writer {
     }
     return at->second;
   }
-  std::string time(std::int64_t at) const {  // microseconds
+  std::string time(std::int64_t at) const {  // in microseconds
     const std::int64_t ns = std::max<std::int64_t>(at - since_, 0);
     return fmt::format("{}.{:03}", ns / 1000, ns % 1000);
   }
@@ -96,7 +96,7 @@ class Writer {
     const std::string args = fmt::format(R"("bytes": {})", s.bytes);
     event(complete(1, s.thread + 1, name, "copy", s.begin, s.end, args));
     if (s.open) return;
-    // Copies on a device may overlap: no complete events, which must nest.
+    // Copies on a device may overlap. Complete events must be nested, so asynchronous events are used instead.
     const Device device = is_built_in(s.to.backend) ? s.from : s.to;
     if (is_built_in(device.backend)) return;
     const int process = process_of(device);
@@ -117,7 +117,8 @@ class Writer {
     int process, thread;
     std::int64_t at;
   };
-  /// An arrow starts at the end of its source event, inside it, and ends at the beginning of its target.
+  /// An arrow must start inside its source event, so it starts at the end of it. It ends at the beginning of its
+  /// target.
   void arrows(const TracedTask& to) {
     if (to.begun == 0 || to.begun < since_) return;
     for (const TracedTask::Before& b : to.after) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A timeline in Chrome's trace event format (Perfetto reads it). Internal.
+// Writes a timeline in Chrome's trace event format, which Perfetto can read. Internal.
 #pragma once
 
 #include <ostream>
@@ -8,7 +8,7 @@
 
 namespace tessera::detail::tracing {
 
-/// Writes the events from `since` on; times are relative to it.
+/// Writes the events after `since`. Times are relative to `since`.
 void write_trace(std::ostream& to, const Timeline& timeline, std::int64_t since, std::uint64_t dropped);
 
 }  // namespace tessera::detail::tracing

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions with a variant per backend: spawn(for_device<cuda>(by_cublas) | for_device<cpu>(by_hand), x).
+// Functions with a variant for each backend: spawn(for_device<cuda>(by_cublas) | for_device<cpu>(by_hand), x).
 #pragma once
 
 #include <tuple>
@@ -11,27 +11,27 @@
 
 namespace tessera {
 
-/// The result of `for_device`. In a task, calls the first of its functions that is for the backend of the task's
-/// device. Such a task runs only on backends that have a variant.
+/// The result of `for_device`: a set of functions for different backends. In a task, it calls the first function for
+/// the backend of the task's device. Such a task only runs on backends that have a variant.
 template <class... V>
 class Variants {
  public:
-  /// Made by for_device and `|`.
+  /// Called by for_device and `|`.
   explicit Variants(std::tuple<V...> all) : all_(std::move(all)) {}
-  /// The backends that have a variant.
+  /// Returns the backends that have a variant.
   static std::vector<Backend> backends() { return {V::backend...}; }
   /// Combines both sets of variants.
   template <class... W>
   friend auto operator|(Variants a, Variants<W...> b) {
     return Variants<V..., W...>(std::tuple_cat(std::move(a.all_), std::move(b).all()));
   }
-  /// Calls the variant for the backend on which the task runs.
+  /// Calls the variant for the backend of the task's device.
   template <class... A>
     requires(std::is_invocable_v<typename V::Function&, A...> && ...)
   decltype(auto) operator()(A&&... arguments) {
     return pick<0>(this_task::device().backend, std::forward<A>(arguments)...);
   }
-  /// The variants, moved out.
+  /// Moves the variants out.
   std::tuple<V...> all() && { return std::move(all_); }
 
  private:
@@ -60,7 +60,7 @@ struct Variant {
 };
 }  // namespace detail
 
-/// `f` for the devices of one backend: `for_device<cuda>(f)`. Combine several with `|`.
+/// Creates a variant for the devices of one backend: `for_device<cuda>(f)`. Combine several variants with `|`.
 template <BackendScope scope, class F>
 auto for_device(F&& f) {
   using V = detail::Variant<scope.backend, std::decay_t<F>>;

@@ -21,10 +21,10 @@ namespace tessera::detail::watchdog {
 namespace {
 
 using tracing::now;
-constexpr std::size_t most_lines = 16;  // per kind; further ones are only counted
+constexpr std::size_t most_lines = 16;  // maximum number of lines for each kind; further ones are only counted
 
 struct Task {
-  std::uint64_t number = 0;  // in creation order
+  std::uint64_t number = 0;  // increases in creation order
   std::int64_t begun = 0;
   std::string thread;              // the executing thread
   bool function_returned = false;  // its work on the device continues
@@ -40,7 +40,7 @@ struct Wait {
 std::string for_long(std::int64_t nanoseconds) { return fmt::format("{:.1f} s", double(nanoseconds) * 1e-9); }
 
 struct Dog {
-  std::mutex lock;  // while it is locked, no unfinished task is destroyed
+  std::mutex lock;  // while this is locked, no unfinished task is destroyed
   std::map<const TaskNode*, Task> tasks;
   std::vector<Wait> waits;
   std::int64_t last = 0;  // when a task last ended, or when the first one was created
@@ -53,7 +53,7 @@ struct Dog {
     for (;;) {
       std::this_thread::sleep_for(look);
       std::string text;
-      std::vector<executor::NodeRef> held;  // released after unlocking: may be the last references
+      std::vector<executor::NodeRef> held;  // dropped after unlocking, because they may be the last references
       try {
         const std::lock_guard hold(lock);
         const std::int64_t quiet = now() - last;
@@ -101,7 +101,7 @@ struct Dog {
     });
     lines(others, "have not begun", [&](const auto& entry) {
       std::string s = called(*entry.first) + " has not begun";
-      // Successors are not referenced here; predecessors live until this task runs.
+      // Successors have no references to the task here. Predecessors exist until this task runs.
       auto before = const_cast<TaskNode*>(entry.first)->predecessors();
       for (std::size_t i = 0; i < std::min<std::size_t>(before.size(), 4); ++i)
         s += fmt::format("{}{}", i == 0 ? ": it depends on " : ", ", name_of(*before[i]));
@@ -169,7 +169,7 @@ void wait_begins(const executor::Node* by, executor::Node* target, const executo
   try {
     const std::lock_guard hold(d.lock);
     d.waits.push_back({tracing::thread_name(), by, target, group, now()});
-  } catch (const std::bad_alloc&) {}  // out of memory: not recorded
+  } catch (const std::bad_alloc&) {}  // out of memory: the wait is not recorded
 }
 void wait_ends() noexcept {
   Dog& d = *dog;

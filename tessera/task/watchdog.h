@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TESSERA_WATCHDOG=seconds: if no task has ended for that long while some are unfinished, a warning lists what is
-// running and what is waiting; it is repeated after each further period. Without the variable, no thread is started.
+// TESSERA_WATCHDOG=seconds: if tasks are unfinished and none has ended for this time, a warning lists the running and
+// waiting tasks. The warning is repeated after each further period. Without the variable, no thread is started.
 // Internal.
 #pragma once
 
@@ -14,8 +14,8 @@ class TaskNode;
 
 namespace watchdog {
 
-/// Starts the watchdog if the environment requests it; returns true if so. Throws ArgumentError if the value is not a
-/// number of seconds.
+/// Starts the watchdog if the environment variable is set. Returns true if the watchdog runs. Throws ArgumentError if
+/// the value is not a number of seconds.
 bool start();
 // Called for tasks while the watchdog is active.
 void made(const TaskNode& task);
