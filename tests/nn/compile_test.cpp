@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled models compute the same as the model in fewer calls: on every device, and on fake drivers that compute wrong
-// results.
+// Compiled models compute the same results as the original model with fewer calls. Tested on every device, and on fake
+// drivers that compute wrong results.
 #include "tessera/nn/compile.h"
 
 #include <atomic>
@@ -28,7 +28,7 @@ using test::expect_throw;
 using test::OnEveryDevice;
 TESSERA_ON_EVERY_DEVICE();
 
-/// With running statistics as after training, so that norms are not the identity.
+/// Sets running statistics to values as after training, so that norms are not the identity.
 template <class Model>
 Model trained(Model model) {
   std::uint64_t seed = 40;
@@ -137,7 +137,7 @@ TEST_P(OnEveryDevice, SkipsZerosAfterReluForSingleSamples) {
   const auto both = [&](const auto& of, const Array& x) {
     const Compiled standard = compile(of), fast = compile(of, {.level = CompileLevel::aggressive});
     const Array y = of(x).eval();
-    for (int call = 0; call < 2; ++call) {  // run directly, then replayed
+    for (int call = 0; call < 2; ++call) {  // the first call runs directly, the second one is replayed
       EXPECT_EQ(bits(standard(x)), bits(y));
       EXPECT_LT(apart(fast(x), y), 2e-6);
     }
@@ -145,21 +145,21 @@ TEST_P(OnEveryDevice, SkipsZerosAfterReluForSingleSamples) {
   };
   for (std::uint64_t seed = 1; seed < 3; ++seed) {
     const auto [standard, fast] = both(model, random_normal({1, 24}, seed).eval());
-    // The first follows a norm, which is only folded at `aggressive`; the last does not follow a relu.
+    // The first Dense follows a norm, which is only folded at `aggressive`. The last one does not follow a relu.
     EXPECT_EQ(notes(standard), skips ? 3u : 0u) << to_string(standard.report());
     EXPECT_EQ(notes(fast), skips ? 4u : 0u) << to_string(fast.report());
     EXPECT_EQ(notes(compile(model, {.level = CompileLevel::none})), 0u);
   }
   both(model, random_normal({3, 24}, 9).eval());
   const Array one = random_normal({1, 24}, 10).eval();
-  // No zeros, all zeros, and NaN, which is not 0.
+  // Tests inputs without zeros, inputs that are all zeros, and NaN, which must not be skipped.
   for (const float bias : {100.f, -100.f}) {
     model.get<4>().bias = Array::full({150}, bias);
     both(model, one);
   }
   for (const float v : compile(model)(Array::full({1, 24}, std::nan(""))).to_vector<float>())
     EXPECT_TRUE(std::isnan(v));
-  // 0 times an infinite weight is not 0: NaN, as in the model.
+  // An infinite weight times 0 is NaN, as in the original model, so zeros must not be skipped.
   auto weight = model.get<8>().weight.to_vector<float>();
   weight[7] = std::numeric_limits<float>::infinity();
   model.get<8>().weight = Array::from(weight, Shape{600, 230});
@@ -170,7 +170,7 @@ TEST_P(OnEveryDevice, SkipsZerosAfterReluForSingleSamples) {
   for (std::size_t i = 0; i < y.size(); ++i) EXPECT_EQ(std::isnan(z[i]), std::isnan(y[i])) << i;
 }
 
-TEST_P(OnEveryDevice, CallIsOneReplayAndResultsAreKept) {
+TEST_P(OnEveryDevice, ReplaysCallsWithoutOverwritingEarlierResults) {
   const Compiled fast = compile(dense_model(), {});
   EXPECT_TRUE(fast.report().recorded) << fast.report().not_recorded;
   const Array x = Array::from(numbers(64), Shape{1, 64}), other = Array::from(numbers(64), Shape{1, 64});
@@ -178,11 +178,11 @@ TEST_P(OnEveryDevice, CallIsOneReplayAndResultsAreKept) {
   const Array y = fast(x);
   const auto values = y.to_vector<float>();
   const Array z = fast(other);
-  EXPECT_EQ(fast.replays(), before + 2) << "the shape was recorded by compile";
-  EXPECT_EQ(y.to_vector<float>(), values) << "the next call does not overwrite it";
+  EXPECT_EQ(fast.replays(), before + 2) << "compile() has recorded this shape";
+  EXPECT_EQ(y.to_vector<float>(), values) << "a later call has overwritten the result";
   EXPECT_NE(z.to_vector<float>(), values);
   EXPECT_EQ(fast(x).to_vector<float>(), values);
-  // Other shapes, more than are cached.
+  // Uses more shapes than are cached.
   for (int round = 0; round < 2; ++round)
     for (std::int64_t n : {2, 3, 4, 5, 6, 1, 0}) EXPECT_EQ(fast(Array::zeros({n, 64})).shape(), (Shape{n, 5}));
   EXPECT_EQ(fast(x).to_vector<float>(), values);
@@ -200,7 +200,7 @@ struct Counting {
     return x * *factor;
   }
 };
-TEST_P(OnEveryDevice, DoesNotRecordModelsThatChangeOnTheHost) {
+TEST_P(OnEveryDevice, DoesNotRecordModelsThatUseChangingHostValues) {
   const Array x = Array::ones({2, 3});
   const auto counts = setup(Sequential{Dense{.inputs = 3, .outputs = 4}, Counting{}}, {.seed = 1});
   const Compiled each = compile(counts);
@@ -209,7 +209,7 @@ TEST_P(OnEveryDevice, DoesNotRecordModelsThatChangeOnTheHost) {
   EXPECT_EQ(each.replays(), 0u);
   test::expect_contains(each.report().not_recorded, {"differs from the recorded one", "instead of", "host value"});
   EXPECT_FALSE(each.report().recorded);
-  // A change after recording is found by a pass that is run instead of a replay.
+  // A change after recording is detected by the next pass that is compared with the recording.
   const auto factor = std::make_shared<double>(1);
   const Compiled fast = compile(
       setup(Sequential{Dense{.inputs = 3, .outputs = 4}, Counting{.factor = factor, .each = 1 << 30}}, {.seed = 1}));
@@ -220,7 +220,7 @@ TEST_P(OnEveryDevice, DoesNotRecordModelsThatChangeOnTheHost) {
   EXPECT_FALSE(fast.report().recorded);
 }
 
-TEST_P(OnEveryDevice, ReportsWhatWasDoneToEachLayer) {
+TEST_P(OnEveryDevice, ReportsTheChangesToEachLayer) {
   const Compiled fast = compile(image_model(), {.level = CompileLevel::aggressive, .input = {2, 8, 8}});
   const CompileReport r = fast.report();
   EXPECT_EQ(r.device, GetParam());
@@ -258,7 +258,7 @@ TEST_P(OnEveryDevice, ReportsWhatWasDoneToEachLayer) {
   EXPECT_EQ(by["3"].note, "x, in inference");
 }
 
-// The same layers, with their number known at compile time and at run time.
+// The number of layers is known at compile time for a tuple, and at run time for a vector.
 TEST_P(OnEveryDevice, SequentialOfVectorMatchesSequentialOfTuple) {
   using Layer = std::variant<Dense, BatchNorm, Relu, Dropout, Elementwise>;
   const SetupOptions options{.seed = random(), .input = {6}};
@@ -275,7 +275,7 @@ TEST_P(OnEveryDevice, SequentialOfVectorMatchesSequentialOfTuple) {
   EXPECT_EQ(std::get<Dense>(open[4]).weight.shape(), (Shape{12, 16}));
   EXPECT_EQ(summary(open), summary(fixed));
   EXPECT_EQ(describe(open), describe(fixed));
-  EXPECT_EQ(bits(open), bits(fixed)) << "the paths, and so the seeds of arrays, are the same";
+  EXPECT_EQ(bits(open), bits(fixed)) << "arrays must have the same paths and seeds";
 
   const Array x = Array::from(numbers(5 * 6), Shape{5, 6});
   const Array classes = Array::from<std::int32_t>({0, 1, 2, 1, 0});
@@ -294,7 +294,7 @@ TEST_P(OnEveryDevice, SequentialOfVectorMatchesSequentialOfTuple) {
   EXPECT_EQ(bits(open), bits(fixed));
   EXPECT_EQ(open(x).template to_vector<float>(), fixed(x).template to_vector<float>());
 
-  // Both are saved, compiled and proven alike.
+  // Both can be saved, compiled and proven.
   const test::Folder folder;
   const std::string file = folder / "model.safetensors";
   save_model(fixed, file);
@@ -311,7 +311,7 @@ TEST_P(OnEveryDevice, SequentialOfVectorMatchesSequentialOfTuple) {
   ASSERT_EQ(proof.verdict, Verdict::proven) << to_string(proof);
   EXPECT_TRUE(check_certificate(fixed, certificate_of(open, proof)).holds);
 
-  // Layers of one type, nested, on several devices; an empty one.
+  // Tests nested layers of one type on several devices, and an empty Sequential.
   auto deep = setup(sequential(dense<6, 4>, std::vector(3, Residual{Dense{4, 4}}), dense<4, 2>), {.seed = 1});
   EXPECT_EQ(parameters(deep)[2].path, "1.0.layer.weight");
   deep.template get<1>().place(std::vector<Device>(3, GetParam()));
@@ -320,7 +320,7 @@ TEST_P(OnEveryDevice, SequentialOfVectorMatchesSequentialOfTuple) {
   EXPECT_EQ(Sequential{std::vector<Dense>{}}(x).template to_vector<float>(), x.to_vector<float>());
 }
 
-TEST_P(OnEveryDevice, RejectsUnsupportedRequests) {
+TEST_P(OnEveryDevice, RejectsInvalidOptionsAndInputs) {
   const auto model = dense_model();
   const Compiled fast = compile(model);
   const Device elsewhere = GetParam().backend == Backend::interp ? Device{Backend::cpu, 0} : Device{Backend::interp, 0};
@@ -350,7 +350,7 @@ TEST_P(OnEveryDevice, RejectsUnsupportedRequests) {
       {"0.weight", "f64"});
   expect_throw<ArgumentError>([&] { compile(sequential(relu), {.verify = true}); }, {".input"});
   expect_throw<DeviceError>([&] { compile(model, {.device = Device{Backend::interp, 99}}); }, {"interp:99"});
-  // Ignores the thread's Training scope.
+  // The thread's Training scope has no effect.
   const Training mode({.seed = 1});
   EXPECT_EQ(bits(fast(Array::zeros({1, 64}))), bits(fast(Array::zeros({1, 64}))));
 }
@@ -374,7 +374,7 @@ TEST_P(OnEveryDevice, SerialisesConcurrentCalls) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST_P(OnEveryDevice, VerifiesLayerByLayer) {
+TEST_P(OnEveryDevice, VerifiesEachLayer) {
   for (const CompilePrecision precision :
        {CompilePrecision::f32, CompilePrecision::f16, CompilePrecision::mixed, CompilePrecision::q8_0}) {
     const Compiled fast =
@@ -385,12 +385,12 @@ TEST_P(OnEveryDevice, VerifiesLayerByLayer) {
   EXPECT_LT(
       *compile(image_model(), {.level = CompileLevel::aggressive, .verify = true, .input = {2, 8, 8}}).report().worst,
       1e-5);
-  // A single sample without a batch axis.
+  // Tests a single sample without a batch axis.
   const auto model = setup(sequential(dense<64, 96>, relu, dense<96, 10>), {.seed = 3});
   EXPECT_LT(*compile(model, {.verify = true, .sample = random_normal({64}, 5)}).report().worst, 1e-5);
 }
 
-// A layer that computes wrong results on one device only, like a broken driver.
+// A layer that computes wrong results on one device only, as with a broken driver.
 struct Broken {
   Device where;
   Array operator()(const Array& x) const {
@@ -406,7 +406,7 @@ template <>
 inline constexpr bool holds_no_arrays<Broken> = true;
 namespace {
 
-TEST_P(OnEveryDevice, NamesLayerAndElementOfAFault) {
+TEST_P(OnEveryDevice, ReportsTheLayerAndElementOfAWrongResult) {
   const auto model = setup(Sequential{Dense{.inputs = 8, .outputs = 6}, Broken{GetParam()}, Dense{.outputs = 2}},
                            {.seed = 1, .input = {8}});
   EXPECT_NO_THROW(compile(model));
@@ -420,9 +420,9 @@ TEST_P(OnEveryDevice, NamesLayerAndElementOfAFault) {
   }
 }
 
-// With this fault, every kernel of a fake driver except the first, which tests the device, corrupts the element at
-// seven tenths of its result.
-TEST(WrongDriver, IsDetected) {
+// Runs with a fake driver in which every kernel writes a wrong value to its result, at seven tenths of the elements.
+// The first kernel is correct, because it tests the device.
+TEST(WrongDriverResults, AreDetectedByVerify) {
   const char* fault = std::getenv("TESSERA_FAKE_FAULT");
   if (fault == nullptr || std::strcmp(fault, "wrong=2+") != 0) GTEST_SKIP() << "no driver computes wrong results";
   const DeviceScope scope(testing::all_devices().front());

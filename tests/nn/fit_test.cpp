@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainers and fit: batches, recorded steps, non-finite numbers, checkpoints; on every device.
+// Trainers and fit() on every device: batches, recorded steps, non-finite numbers and checkpoints.
 #include "tessera/nn/fit.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ std::string file(const std::string& name) {
   return ::testing::TempDir() + "fit_test_" + std::to_string(getpid()) + name;
 }
 
-TEST_P(OnEveryDevice, BatchOrderIsAFunctionOfSeedAndEpoch) {
+TEST_P(OnEveryDevice, BatchOrderDependsOnlyOnSeedAndEpoch) {
   const Array x = Array::arange(10, 0, 1, DType::i32), y = x * 2;
   const auto epoch = [](auto& all) {
     std::vector<std::int32_t> seen;
@@ -68,7 +68,7 @@ TEST_P(OnEveryDevice, BatchOrderIsAFunctionOfSeedAndEpoch) {
   EXPECT_THROW(mixed.set_position({0, 3}), ArgumentError);
 }
 
-/// Steps over batches of 8 and a last one of 4, recorded or eager.
+/// Runs training steps, recorded or eager. The batches have 8 samples, except for the last one, which has 4.
 template <class O>
 std::pair<std::vector<std::vector<float>>, std::vector<float>> trained(const O& optimiser, TrainerOptions options,
                                                                        std::uint64_t steps) {
@@ -105,7 +105,7 @@ TEST_P(OnEveryDevice, RecordedStepsMatchEagerStepsBitForBit) {
   same(Sgd(model, {.lr = 0.1}), {.check_finite = false}, 9);
 }
 
-TEST_P(OnEveryDevice, AccumulatedGradientsMakeOneStepWithTheirMean) {
+TEST_P(OnEveryDevice, AccumulationUpdatesWithTheMeanGradient) {
   const auto [x, y] = data(16);
   const auto model = setup(sequential(dense<6, 3>), {.seed = 3});
   using M = std::remove_const_t<decltype(model)>;
@@ -150,7 +150,7 @@ TEST_P(OnEveryDevice, NonFiniteStepChangesNothing) {
   EXPECT_EQ(trainer.steps(), 5u);
 }
 
-TEST_P(OnEveryDevice, CheckpointResumesToTheSameNumbers) {
+TEST_P(OnEveryDevice, ResumedTrainingMatchesUninterruptedTraining) {
   const auto [x, y] = data(20);
   const Model model = network();
   const std::string path = file("checkpoint");
@@ -263,7 +263,7 @@ TEST_P(OnEveryDevice, UnrecordableStepsRunEagerlyAndReportTheReason) {
   EXPECT_EQ(run(true), run(false));
 }
 
-TEST_P(OnEveryDevice, RecordedStepPeaksNoHigherThanEagerStep) {
+TEST_P(OnEveryDevice, RecordedStepsNeedNoMoreMemoryThanEagerSteps) {
   const auto [x, y] = data(64);
   const auto model = setup(sequential(dense<6, 256>, relu, dense<256, 256>, relu, dense<256, 3>), {.seed = 3});
   using M = std::remove_const_t<decltype(model)>;
@@ -284,7 +284,7 @@ TEST_P(OnEveryDevice, RecordedStepPeaksNoHigherThanEagerStep) {
     return most;
   };
   const std::uint64_t eager = peak(false), recorded = peak(true);
-  // The blocks of a sequence are not replaced by larger ones: each may be up to a page larger than the pool's would be.
+  // Recordings keep their memory blocks. Each may be up to a page larger than a block of the pool.
   EXPECT_LE(recorded, eager + eager / 20);
 }
 

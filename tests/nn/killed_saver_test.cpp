@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that is killed while saving leaves the complete old or new file: parameters, training checkpoints, and
-// language models as written by `tessera train lm`.
+// Kills a program while it saves a file. The file must then be the complete old or the complete new one. Tests
+// parameters, training checkpoints, and language models written by `tessera train lm`.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -23,12 +23,12 @@
 namespace tessera {
 namespace {
 
-/// Writes one of two contents to a file, with the same bytes each time.
+/// Writes one of two contents to a file. The same content always has the same bytes.
 using Save = std::function<void(int which, const std::string& path)>;
 
 const char* saving_to() { return std::getenv("TESSERA_TEST_SAVES_TO"); }
 
-/// The process to kill: saves both contents in turn, and reports when both were saved once.
+/// Runs in the process that is killed. Saves the two contents alternately, and reports when both were saved once.
 void save_for_ever(const Save& save) {
   ::alarm(60);
   for (int i = 0;; ++i) {
@@ -37,7 +37,7 @@ void save_for_ever(const Save& save) {
   }
 }
 
-/// Runs this test in another process, waits until it has saved both, and kills it at a random time.
+/// Runs this test in a child process, waits until it has saved both contents, and kills it at a random time.
 void save_until_killed(const std::string& path, std::mt19937_64& random) {
   const std::string filter =
       std::string("--gtest_filter=KilledSaver.") + ::testing::UnitTest::GetInstance()->current_test_info()->name();
@@ -63,7 +63,8 @@ void save_until_killed(const std::string& path, std::mt19937_64& random) {
   ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "the child exited";
 }
 
-/// Kills as above; after each kill the file equals one of the two contents, and `load` can read it.
+/// Kills child processes as above. After each kill, the file must equal one of the two contents, and `load` must be
+/// able to read it.
 void expect_whole(const Save& save, const std::function<void(const std::string& path)>& load) {
   if (saving_to() != nullptr) return save_for_ever(save);
   const test::Folder folder, killed;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of `tessera train lm`: splitting and tokenizing a text, n-gram models, and the network, whose file must
-// give the same logits. (train_lm_test.cpp runs the program.)
+// The parts of `tessera train lm`: splitting and tokenizing text, n-gram models, and the network. The saved network
+// must compute the same logits. train_lm_test.cpp tests the program.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -39,7 +39,7 @@ std::string without_white(std::string_view text) {
   return out;
 }
 
-TEST(LmText, SplitsTextCompletelyIntoTrainingAndHeldOut) {
+TEST(LmText, SplitsTheWholeTextIntoTrainingAndHeldOutParts) {
   std::mt19937_64 random(testing::seed());
   for (const std::size_t documents : {1, 3, 400}) {
     std::string text = some_text(random, documents);
@@ -61,7 +61,7 @@ TEST(LmText, SplitsTextCompletelyIntoTrainingAndHeldOut) {
     EXPECT_GT(held_out, all / 40) << documents;
     EXPECT_LT(held_out, all / 12) << documents;
   }
-  // Cut between characters where there are no spaces.
+  // Text without spaces is split between characters.
   const std::string line = [] {
     std::string out;
     while (out.size() < 9000) out += "漢";
@@ -75,7 +75,7 @@ TEST(LmText, SplitsTextCompletelyIntoTrainingAndHeldOut) {
   EXPECT_TRUE(split_text(" \n<|endoftext|>\n").training.empty());
 }
 
-TEST(LmText, StreamsRecordParagraphStarts) {
+TEST(LmText, TokenStreamsContainParagraphStarts) {
   const std::vector<std::string_view> texts = {"One.\nstill one\n\nTwo.", "Three."};
   const auto trained = train_tokenizer(texts, {.vocabulary = 257});
   const Tokenizer tokenizer = trained.tokenizer();
@@ -89,10 +89,10 @@ TEST(LmText, StreamsRecordParagraphStarts) {
   EXPECT_EQ(stream.tokens.back(), trained.end_of_text);
 }
 
-TEST(LmText, WindowsAreAFunctionOfSeedAndStep) {
+TEST(LmText, WindowsDependOnlyOnSeedAndStep) {
   TokenStream stream;
   for (std::int32_t i = 0; i < 500; ++i) stream.tokens.push_back(i);
-  stream.starts = {1, 100, 300, 495};  // too close to the end
+  stream.starts = {1, 100, 300, 495};  // the last start is too close to the end
   std::set<std::vector<std::int32_t>> different;
   std::set<std::int32_t> first_tokens;
   for (const std::uint64_t seed : {1, 2})
@@ -116,7 +116,7 @@ TEST(LmText, WindowsAreAFunctionOfSeedAndStep) {
     }
   EXPECT_EQ(different.size(), 600u);
   EXPECT_EQ(*first_tokens.begin(), 0);
-  EXPECT_EQ(*first_tokens.rbegin(), 483);  // its window ends with the last token
+  EXPECT_EQ(*first_tokens.rbegin(), 483);  // the window of this token ends with the last token
 }
 
 TEST(LmText, EvaluatesEachTokenOnceWithAtLeastHalfAWindowOfContext) {
@@ -142,7 +142,7 @@ TEST(LmText, EvaluatesEachTokenOnceWithAtLeastHalfAWindowOfContext) {
     }
 }
 
-/// 4,000 tokens of eleven kinds that follow rules.
+/// Creates 4,000 tokens of eleven kinds. Their order follows rules.
 std::vector<std::int32_t> ruled_tokens() {
   std::uint64_t x = 1;
   const auto draw = [&] { return x = (x * 1103515245 + 12345) % (1u << 31), static_cast<std::int32_t>(x >> 16); };
@@ -156,7 +156,7 @@ std::vector<std::int32_t> ruled_tokens() {
 }
 
 TEST(LmNgrams, MatchesAnIndependentImplementation) {
-  // Computed by an independent Python program with tuples as keys.
+  // The values were computed by an independent Python program.
   const auto tokens = ruled_tokens();
   const std::span<const std::int32_t> all(tokens);
   EXPECT_NEAR(NgramModel(all.first(3000), 3, 12).loss(all.subspan(3000)), 2030.7891421471575, 1e-6);
@@ -183,14 +183,14 @@ LlamaNetwork small_network(std::int64_t tokens, std::uint64_t seed) {
   auto network = setup(
       LlamaNetwork{.shape = {.vocabulary = tokens, .layers = 2, .width = 64, .heads = 4, .key_heads = 2, .hidden = 96}},
       {.seed = seed});
-  // Weights as large as trained ones, and norm weights other than 1.
+  // Uses weights as large as after training, and norm weights other than 1.
   for (NamedArray p : parameters(network))
     p.array.assign(p.array.rank() == 1 ? random_uniform(p.array.shape(), seed, 0.5, 1.5)
                                        : random_normal(p.array.shape(), seed, 0, 0.15));
   return network;
 }
 
-TEST_P(OnEveryDevice, FileGivesTheNetworksLogits) {
+TEST_P(OnEveryDevice, SavedNetworkComputesTheSameLogits) {
   const test::Folder folder;
   const std::vector<std::string_view> texts = {"A text of a few words, a text to write."};
   const TrainedTokenizer tokenizer = train_tokenizer(texts, {.vocabulary = 262});
@@ -223,7 +223,7 @@ TEST_P(OnEveryDevice, FileGivesTheNetworksLogits) {
 }
 TESSERA_ON_EVERY_DEVICE();
 
-TEST(LmModel, RejectsSizesThatDoNotFit) {
+TEST(LmModel, RejectsInconsistentSizes) {
   const auto shape = [](auto change) {
     LmShape s;
     change(s);
@@ -266,7 +266,7 @@ TEST(LmModel, RejectsInvalidFiles) {
   EXPECT_EQ(Llama::load(GgufFile::open(path), Device{Backend::cpu, 0}).config().width, 48);
 }
 
-TEST(LmModel, NamesTheOptionThatUsesTheMostMemory) {
+TEST(LmModel, ReportsTheOptionThatNeedsTheMostMemory) {
   const LlamaShape usual = network_shape({}, 2048);
   EXPECT_EQ(suggest_option_to_lower(usual, 16, 256), "--batch (now 16)");
   EXPECT_EQ(suggest_option_to_lower(usual, 1, 65536), "--ctx (now 65536)");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trainers in mixed precision: recorded steps, the loss scale, skipped steps, checkpoints; on every device.
+// Trainers in mixed precision on every device: recorded steps, the loss scale, skipped steps and checkpoints.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -37,7 +37,7 @@ TEST_P(OnEveryDevice, RecordedStepsMatchEagerStepsBitForBit) {
   };
   const auto adam = Adam(model, {.lr = 1e-2, .groups = {{.pattern = "*.bias", .lr = 1e-3}}});
   same(adam, {.precision = {.dtype = DType::bf16}});
-  // Starts with overflows; then the scale grows again.
+  // The first steps overflow. Later, the scale grows again.
   same(adam, {.clip_norm = 0.5,
               .precision = {.dtype = DType::f16, .loss_scale = {.init_scale = 0x1p26, .growth_interval = 3}}});
   same(Sgd(model, {.lr = 0.1, .momentum = 0.9}),
@@ -58,7 +58,7 @@ TEST_P(OnEveryDevice, OverflowSkipsTheStepAndHalvesTheScale) {
       const auto before = values(model);
       std::uint64_t skipped = 0;
       while (trainer.skipped() == skipped && skipped < 40) {  // until a step is not skipped
-        EXPECT_EQ(values(trainer.model()), before);           // running statistics, too
+        EXPECT_EQ(values(trainer.model()), before);           // including running statistics
         EXPECT_EQ(trainer.loss_scale(), std::ldexp(65536.0, -static_cast<int>(skipped)));
         trainer.step({x, y});
         ++skipped;
@@ -71,7 +71,8 @@ TEST_P(OnEveryDevice, OverflowSkipsTheStepAndHalvesTheScale) {
       trainer.check();
       EXPECT_EQ(trainer.steps(), skipped + 4);
       EXPECT_TRUE(std::isfinite(trainer.mean_loss()));
-      // Equals a trainer that started with that scale: skipped steps do not change Adam's moments, either.
+      // The result equals that of a trainer that started with the smaller scale, because skipped steps do not change
+      // Adam's moments.
       options.precision.loss_scale.init_scale = std::ldexp(65536.0, -static_cast<int>(skipped));
       Trainer<M> other(model, optimiser, loss, options);
       for (int i = 0; i < 4; ++i) other.step({x, y});
@@ -99,7 +100,7 @@ TEST_P(OnEveryDevice, ScaleGrowsAfterFiniteSteps) {
   EXPECT_EQ(without.loss_scale(), 1);
 }
 
-TEST_P(OnEveryDevice, ReportsNonFiniteNumbersThatNoScaleAvoids) {
+TEST_P(OnEveryDevice, ReportsNonFiniteNumbersAtTheSmallestScale) {
   const auto [x, y] = data(8);
   const Network model = network();
   const auto logs = [](const Network& m, const Batch& b) {
@@ -111,7 +112,7 @@ TEST_P(OnEveryDevice, ReportsNonFiniteNumbersThatNoScaleAvoids) {
     Trainer<Network> trainer(model, Adam(model), logs, {.precision = precision});
     for (int i = 0; i < 4; ++i) trainer.step({x, y});
     const auto before = values(trainer.model());
-    const std::uint64_t skips = precision.dtype == DType::f16 ? 2 : 0;  // 4, 2, then the scale is 1
+    const std::uint64_t skips = precision.dtype == DType::f16 ? 2 : 0;  // skips at scales 4 and 2; then the scale is 1
     for (int i = 0; i < 6; ++i) trainer.step({Array::zeros({8, 6}), y});
     EXPECT_EQ(values(trainer.model()), before);
     EXPECT_EQ(trainer.skipped(), skips);
@@ -128,7 +129,7 @@ TEST_P(OnEveryDevice, ReportsNonFiniteNumbersThatNoScaleAvoids) {
     trainer.check();
     EXPECT_NE(values(trainer.model()), before);
   }
-  // The layer with the infinite 16-bit copy is named.
+  // The error contains the layer with the infinite 16-bit copy.
   auto large = setup(sequential(dense<6, 3>, relu, dense<3, 3>), {.seed = 1});
   large.get<2>().weight.assign(Array::full({3, 3}, 1e5));  // infinite in f16
   using M = decltype(large);
@@ -138,7 +139,7 @@ TEST_P(OnEveryDevice, ReportsNonFiniteNumbersThatNoScaleAvoids) {
   EXPECT_NE(text_of<NotFinite>([&] { trainer.check(); }).find("2.weight as f16"), std::string::npos);
 }
 
-TEST_P(OnEveryDevice, CheckpointResumesBitForBit) {
+TEST_P(OnEveryDevice, ResumedTrainingIsBitIdentical) {
   const Folder folder;
   const Batch all = data(20);
   const Network model = network();

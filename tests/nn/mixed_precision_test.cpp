@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixed precision: results with 16-bit copies, gradients, and user-written training loops; on every device.
+// Mixed precision on every device: results with 16-bit copies, gradients, and user-written training loops.
 #include "tessera/nn/precision.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ struct Row {
 Row row(std::vector<float> w) { return {Array::from(w)}; }
 constexpr DType both[] = {DType::bf16, DType::f16};
 
-// The factors and the adjoint have few bits, so that only sums are rounded.
+// The operands have few significant bits, so that only sums are rounded.
 TEST_P(OnEveryDevice, GradientsOfCopiesAreAccumulatedInF32) {
   const std::int64_t n = 700, in = 24, out = 5;
   std::vector<float> x(static_cast<std::size_t>(n * in)), c(static_cast<std::size_t>(n * out));
@@ -65,9 +65,9 @@ TEST_P(OnEveryDevice, GradientsOfCopiesAreAccumulatedInF32) {
   }
 }
 
-TEST_P(OnEveryDevice, ManySmallGradientsAreNotLost) {
-  // 1 plus many numbers that are too small to be added to it in f16: by uses of one parameter, by rows of a table, by a
-  // sum.
+TEST_P(OnEveryDevice, SmallGradientsAreNotLostInSums) {
+  // Adds many numbers to 1 that are too small to change an f16 sum. The sums are over uses of one parameter, over rows
+  // of a table, and in a reduction.
   const float small = 0x1p-12f;
   const Row model = row({0.5f});
   MixedPrecision precision(model, {.dtype = DType::f16, .loss_scale = {.init_scale = 1}});
@@ -93,9 +93,9 @@ TEST_P(OnEveryDevice, ManySmallGradientsAreNotLost) {
   EXPECT_EQ(rows.second.weight.to_vector<float>(), (std::vector<float>{1.5f, 0}));
 }
 
-// A network of two layers, compared with plain loops in double. Errors are relative to the sum of the absolute values
-// of a gradient's terms.
-TEST_P(OnEveryDevice, GradientMatchesDoubleWithinItsPrecision) {
+// Compares a network of two layers with plain loops in double precision. Errors are relative to the sum of the absolute
+// values of a gradient's terms.
+TEST_P(OnEveryDevice, GradientMatchesDoublePrecisionReference) {
   struct Sum {
     double value = 0, size = 0;
     void operator+=(double v) { value += v, size += std::fabs(v); }
@@ -139,7 +139,7 @@ TEST_P(OnEveryDevice, GradientMatchesDoubleWithinItsPrecision) {
   }
 }
 
-TEST_P(OnEveryDevice, NormsAndKeptParametersStayF32AndFrozenOnesAreCopied) {
+TEST_P(OnEveryDevice, NormsAndKeptParametersStayF32AndFrozenParametersAreConverted) {
   struct Net {
     Dense in{.inputs = 4, .outputs = 8};
     LayerNorm norm{.shape = {8}};
@@ -172,13 +172,13 @@ TEST_P(OnEveryDevice, NormsAndKeptParametersStayF32AndFrozenOnesAreCopied) {
     precision.step(optimiser, model, gradient);
     for (const NamedArray& p : parameters(model)) EXPECT_EQ(p.array.dtype(), DType::f32) << p.path;
     EXPECT_EQ(values(model.out), before);
-    unfreeze(model);  // unfreezing later, too
+    unfreeze(model);  // parameters may also be unfrozen later
     const auto all = precision.value_and_grad([&](const Net& m) { return mean(m(x).astype(DType::f32)); })(model);
     EXPECT_EQ(all.second.out.weight.shape(), model.out.weight.shape());
   }
 }
 
-TEST_P(OnEveryDevice, UserWrittenLoopMatchesATrainer) {
+TEST_P(OnEveryDevice, UserWrittenLoopMatchesTheTrainer) {
   const Folder folder;
   const auto [x, y] = data(8);
   const PrecisionOptions scaled{.dtype = DType::f16, .loss_scale = {.init_scale = 0x1p24, .growth_interval = 4}};
@@ -198,7 +198,7 @@ TEST_P(OnEveryDevice, UserWrittenLoopMatchesATrainer) {
         clip_gradient_value(gradient, 0.1);
         precision->step(optimiser, model, gradient, mode);
         trainer.step({x, y});
-        if (step == 9) {  // saved and restored
+        if (step == 9) {  // save and restore the state
           save_arrays(*precision, folder / "p");
           precision.emplace(model, options);
           load_arrays(*precision, folder / "p");
@@ -211,7 +211,7 @@ TEST_P(OnEveryDevice, UserWrittenLoopMatchesATrainer) {
     }
 }
 
-TEST_P(OnEveryDevice, CopiesAreRefreshedAfterOtherWrites) {
+TEST_P(OnEveryDevice, CopiesAreUpdatedAfterWeightsAreWritten) {
   Row model = row({1, 2});
   MixedPrecision precision(model, {.dtype = DType::bf16});
   const auto of = [&] {
@@ -229,7 +229,7 @@ TEST_P(OnEveryDevice, CopiesAreRefreshedAfterOtherWrites) {
       [&] {
         precision.step(optimiser, other, row({1, 1}));
       },
-      {"[MixedPrecision.step]", "path = w", "has other memory", "pack"});
+      {"[MixedPrecision.step]", "path = w", "was replaced", "pack"});
 }
 
 TEST_P(OnEveryDevice, RejectsInvalidOptionsAndModels) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks docs/models.md: every C++ block of it is in this file, where it is compiled and run.
+// Checks docs/models.md. Every C++ block of the page is contained in this file, where it is compiled and run.
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 
@@ -17,7 +17,7 @@ const test::DocsPage& page() {
 
 TEST(ModelsDocs, EveryBlockIsCompiledHere) { page().expect_blocks_in("tests/nn/models_docs_test.cpp", 6); }
 
-// The following is equal to the page.
+// The following code must be identical to the code on the page.
 // clang-format off
 
 TEST(ModelsDocs, CompilesVerifiesAndSaves) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small networks learn on every device as on the CPU.
+// Small networks learn on every device, with the same results as on the CPU.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ namespace {
 using test::OnEveryDevice;
 TESSERA_ON_EVERY_DEVICE();
 
-/// Losses of training steps with one batch, on the current device.
+/// Returns the losses of training steps that all use the same batch, on the current device.
 template <class Model>
 std::vector<float> losses_of(Model model, const Array& x, const Array& y, int steps, bool packed) {
   if (packed) pack(model);
@@ -37,11 +37,11 @@ std::vector<float> losses_of(Model model, const Array& x, const Array& y, int st
   return losses;
 }
 
-/// Learns on this device as on the CPU.
+/// Checks that a model learns on this device like on the CPU.
 template <class Make>
 void expect_learning(Make&& make, const Shape& input, int steps) {
   const auto run = [&](bool packed) {
-    // Classes are the signs of two sums.
+    // The class of a sample is determined by the signs of two sums.
     Shape shape = input;
     shape.insert(shape.begin(), 64);
     const Array x = random_uniform(shape, 5, -1, 1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models and layers on every device: paths, setup, modes, and each layer compared with plain loops in double.
+// Models and layers on every device: paths, setup and modes. Each layer is compared with plain loops in double
+// precision.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -74,7 +75,7 @@ TEST_P(OnEveryDevice, CopiesShareMemoryAndClonesDoNot) {
   EXPECT_EQ(shared.get<0>().weight.to_vector<float>(), model.get<0>().weight.to_vector<float>());
   EXPECT_EQ(apart.get<0>().weight.to_vector<float>(), before);
   EXPECT_EQ(apart.get<0>().weight.path(), "0.weight");
-  // A shared array stays shared.
+  // A shared array remains shared.
   struct Tied {
     Parameter a, b;
   };
@@ -83,7 +84,7 @@ TEST_P(OnEveryDevice, CopiesShareMemoryAndClonesDoNot) {
   tied.a += 1.0;
   EXPECT_EQ(tied.b.to_vector<float>(), (Floats{2, 2}));
   EXPECT_EQ(both.to_vector<float>(), (Floats{1, 1}));
-  // It is counted once: as trained, if one of its occurrences is.
+  // A shared array is counted once. It is trained if one of its occurrences is trained.
   expect_contains(summary(tied), {"b     parameter  f32    (2,)           as a", "2 elements are trained, 0 frozen"});
   freeze(tied, "a");
   expect_contains(summary(tied), {"a     frozen", "as a", "2 elements are trained, 0 frozen"});
@@ -91,7 +92,7 @@ TEST_P(OnEveryDevice, CopiesShareMemoryAndClonesDoNot) {
   expect_contains(summary(tied), {"0 elements are trained, 2 frozen, 0 state"});
 }
 
-TEST_P(OnEveryDevice, FreezesThisValueByPattern) {
+TEST_P(OnEveryDevice, FreezeAffectsOnlyThisCopyOfTheModel) {
   auto model = setup(classifier(), {.input = {8, 1}});
   const auto before = model;
   freeze(model, "layers.1.*");
@@ -99,7 +100,7 @@ TEST_P(OnEveryDevice, FreezesThisValueByPattern) {
   EXPECT_TRUE(model.layers.get<1>().bias.frozen());
   EXPECT_TRUE(model.layers.get<4>().weight.trained());
   EXPECT_TRUE(before.layers.get<1>().weight.trained());
-  // Assigning an Array keeps it frozen; assigning a Parameter does not.
+  // Assigning an Array does not change the frozen flag. Assigning a Parameter does.
   model.layers.get<1>().weight = Array::ones({6, 8});
   EXPECT_TRUE(model.layers.get<1>().weight.frozen());
   EXPECT_EQ(model.layers.get<1>().weight.path(), "layers.1.weight");
@@ -118,7 +119,7 @@ TEST_P(OnEveryDevice, FreezesThisValueByPattern) {
   EXPECT_FALSE(path_matches("layers.0.weight", "layers.0"));
 }
 
-TEST_P(OnEveryDevice, SetupIsAFunctionOfSeedAndPath) {
+TEST_P(OnEveryDevice, InitialValuesDependOnlyOnSeedAndPath) {
   const SetupOptions options{.seed = 7, .input = {4, 2}};
   const auto one = setup(classifier(), options), again = setup(classifier(), options);
   const auto here = parameters(one), there = [&] {
@@ -130,7 +131,7 @@ TEST_P(OnEveryDevice, SetupIsAFunctionOfSeedAndPath) {
     EXPECT_EQ(here[i].array.to_vector<float>(), there[i].array.to_vector<float>()) << here[i].path;
     EXPECT_EQ(here[i].array.to_vector<float>(), parameters(again)[i].array.to_vector<float>()) << here[i].path;
   }
-  // A part alone, at the same path, gets the same values; with another seed or path, others.
+  // A smaller model with the same path gets the same values. Another seed or path results in other values.
   struct Part {
     struct Layers {
       Parameter weight{{6, 8}, init::kaiming_uniform({.a = std::sqrt(5.0)})};
@@ -144,7 +145,7 @@ TEST_P(OnEveryDevice, SetupIsAFunctionOfSeedAndPath) {
   EXPECT_NE(part.layers[2].weight.to_vector<float>(), here[0].array.to_vector<float>());
   const auto other = setup(classifier(), {.seed = 8, .input = {4, 2}});
   EXPECT_NE(other.layers.get<1>().weight.to_vector<float>(), here[0].array.to_vector<float>());
-  // Arrays with values keep them.
+  // Arrays that already have values keep them.
   auto given = classifier();
   given.layers.get<4>().weight = Array::ones({3, 6});
   given = setup(given, options);
@@ -152,7 +153,7 @@ TEST_P(OnEveryDevice, SetupIsAFunctionOfSeedAndPath) {
   EXPECT_EQ(given.layers.get<4>().bias.to_vector<float>(), here[5].array.to_vector<float>());
 }
 
-TEST_P(OnEveryDevice, InitialisersHaveTheirMoments) {
+TEST_P(OnEveryDevice, InitialisersProduceTheExpectedMoments) {
   struct Case {
     const char* name;
     Initialiser make;
@@ -193,7 +194,7 @@ TEST_P(OnEveryDevice, InitialisersHaveTheirMoments) {
   expect_throw<ShapeError>([] { init::xavier_normal()({5}, 1); }, {"(5,)", "fewer than two dimensions"});
 }
 
-TEST_P(OnEveryDevice, SetupReportsWhatDoesNotFit) {
+TEST_P(OnEveryDevice, SetupReportsMismatchedSizes) {
   expect_throw<ShapeError>([] { setup(Sequential{Dense{.outputs = 3}}, {}); },
                            {"[setup] the shape of the layer's input is unknown", "path = 0", "Dense", ".input"});
   expect_throw<ShapeError>(
@@ -223,7 +224,7 @@ TEST_P(OnEveryDevice, SetupReportsWhatDoesNotFit) {
       {"(3, 3)", "(3, 2)"});
 }
 
-TEST_P(OnEveryDevice, DenseAndEmbeddingMatchLoops) {
+TEST_P(OnEveryDevice, DenseAndEmbeddingMatchReferenceLoops) {
   const auto x = numbers(2 * 3 * 5);
   const auto d = setup(Dense{.outputs = 4}, {.seed = 2, .input = {5}});
   const auto w = d.weight.to_vector<float>(), b = d.bias.to_vector<float>();
@@ -247,7 +248,7 @@ TEST_P(OnEveryDevice, DenseAndEmbeddingMatchLoops) {
   expect_throw<DtypeError>([&] { e(Array::ones({2})); }, {"[Embedding]", "f32", "integer ids"});
 }
 
-TEST_P(OnEveryDevice, NormsMatchLoops) {
+TEST_P(OnEveryDevice, NormsMatchReferenceLoops) {
   const std::int64_t n = 4, c = 3, h = 5;
   const auto x = numbers(n * c * h);
   const auto index = [&](std::int64_t i, std::int64_t j, std::int64_t k) { return at((i * c + j) * h + k); };
@@ -280,15 +281,16 @@ TEST_P(OnEveryDevice, NormsMatchLoops) {
   {
     Training mode;
     expect_near(norm(input), trained);
-    expect_near(norm.running_mean, {0, 0, 0}, 0);  // nothing is written yet
+    expect_near(norm.running_mean, {0, 0, 0}, 0);  // not written yet
     mode.apply(norm);
     expect_near(norm.running_mean, running_mean);
     expect_near(norm.running_variance, running_variance);
-    mode.apply(norm);  // applied once only
+    mode.apply(norm);  // an update is applied only once
     expect_near(norm.running_mean, running_mean);
   }
   {
-    // A second update in a scope starts from the first; without apply it is dropped; other models are unchanged.
+    // A second update in the same scope starts from the first one. Without apply(), updates are dropped. Other models
+    // are unchanged.
     auto other = clone(norm);
     const auto before = norm.running_mean.to_vector<float>();
     {
@@ -308,7 +310,7 @@ TEST_P(OnEveryDevice, NormsMatchLoops) {
   }
   expect_throw<ShapeError>([&] { norm(Array::ones({4, 2, 5})); }, {"[BatchNorm]", "(4, 2, 5)", "(3,)"});
 
-  // Over the last two axes.
+  // Normalises over the last two axes.
   auto layer = setup(LayerNorm{.shape = {c, h}}, {.input = {c, h}});
   const auto w = numbers(c * h), b = numbers(c * h);
   layer.weight = Array::from(w, Shape{c, h}), layer.bias = Array::from(b, Shape{c, h});
@@ -334,12 +336,12 @@ TEST_P(OnEveryDevice, NormsMatchLoops) {
   expect_near(rms(input), root, 1e-4);
 }
 
-TEST_P(OnEveryDevice, DropoutDrawsBySeedPathAndCounter) {
+TEST_P(OnEveryDevice, DropoutMaskDependsOnSeedPathAndCounter) {
   const auto model = setup(Sequential{Dropout{.p = 0.3}, Dropout{.p = 0.3}}, {});
   const Dropout& first = model.get<0>();
   const std::int64_t n = 40000;
   const Array x = Array::full({n}, 2);
-  EXPECT_EQ(first(x).to_vector<float>(), Floats(at(n), 2));  // inference
+  EXPECT_EQ(first(x).to_vector<float>(), Floats(at(n), 2));  // in inference mode
   const auto drawn = [&](const Dropout& layer, TrainingOptions options) {
     Training mode(options);
     return layer(x).to_vector<float>();
@@ -356,19 +358,19 @@ TEST_P(OnEveryDevice, DropoutDrawsBySeedPathAndCounter) {
   EXPECT_NE(drawn(first, {.seed = 2}), one);
   EXPECT_NE(drawn(first, {.seed = 1, .counter = Counter(1)}), one);
   EXPECT_NE(drawn(model.get<1>(), {.seed = 1}), one);
-  // A counter in device memory is equivalent to its value, and is read when the kernel runs.
+  // A counter in device memory has the same effect as its value. It is read when the kernel runs.
   Array counter = Array::from({std::uint64_t{1}});
   EXPECT_EQ(drawn(first, {.seed = 1, .counter = Counter(counter)}), drawn(first, {.seed = 1, .counter = Counter(1)}));
-  // The interpreter draws the same numbers.
+  // The interpreter draws the same random numbers.
   const DeviceScope elsewhere(Device{Backend::interp, 0});
   Training mode({.seed = 1});
   EXPECT_EQ(first(Array::full({n}, 2)).to_vector<float>(), one);
-  expect_throw<ArgumentError>([&] { Dropout{}(x); }, {"[Dropout]", "by its path", "setup"});
+  expect_throw<ArgumentError>([&] { Dropout{}(x); }, {"[Dropout]", "from its path", "setup"});
   expect_throw<ArgumentError>([&] { Dropout{.p = 1.5}(x); }, {"must be in [0, 1]", "1.5"});
   EXPECT_EQ(sum(Dropout{.p = 1, .path = first.path}(Array::full({n}, 2))).item<float>(), 0);
 }
 
-TEST_P(OnEveryDevice, ModeBelongsToTheThreadAndNests) {
+TEST_P(OnEveryDevice, ModeIsThreadLocalAndCanBeNested) {
   EXPECT_EQ(training(), nullptr);
   {
     Training outer({.seed = 1});
@@ -389,7 +391,7 @@ TEST_P(OnEveryDevice, ModeBelongsToTheThreadAndNests) {
       }).get();
     }
     EXPECT_EQ(training()->seed, 1u);
-    // An inherited context outlives the scope.
+    // An inherited context remains valid after the scope has ended.
     std::optional<InheritedContext> kept;
     {
       Training gone({.seed = 3});
@@ -401,7 +403,7 @@ TEST_P(OnEveryDevice, ModeBelongsToTheThreadAndNests) {
   EXPECT_EQ(training(), nullptr);
 }
 
-TEST_P(OnEveryDevice, ActivationsFlattenAndCompositionsMatchLoops) {
+TEST_P(OnEveryDevice, ActivationsFlattenAndContainersMatchReferenceLoops) {
   const auto x = numbers(24);
   const Array a = Array::from(x, Shape{2, 3, 4});
   EXPECT_EQ(Flatten{}(a).shape(), (Shape{2, 12}));
@@ -435,7 +437,7 @@ TEST_P(OnEveryDevice, ActivationsFlattenAndCompositionsMatchLoops) {
                            {"[Residual]", "(2, 3, 4)", "(2, 3, 1)"});
 }
 
-TEST_P(OnEveryDevice, MultiHeadAttentionMatchesLoops) {
+TEST_P(OnEveryDevice, MultiHeadAttentionMatchesReferenceLoops) {
   const std::int64_t batch = 2, tokens = 5, size = 6, heads = 2, each = 3;
   const auto x = numbers(batch * tokens * size);
   for (const bool causal : {false, true}) {
@@ -483,7 +485,7 @@ TEST_P(OnEveryDevice, MultiHeadAttentionMatchesLoops) {
   expect_throw<ShapeError>([] { setup(MultiHeadAttention{.size = 6, .heads = 4}); }, {"must divide", "6", "4"});
 }
 
-TEST_P(OnEveryDevice, ConvolutionAndPoolingMatchLoops) {
+TEST_P(OnEveryDevice, ConvolutionAndPoolingMatchReferenceLoops) {
   const std::int64_t n = 2, in = 2, out = 3, rows = 5, columns = 6;
   const auto x = numbers(n * in * rows * columns);
   const Array image = Array::from(x, Shape{n, in, rows, columns});
@@ -537,7 +539,7 @@ TEST_P(OnEveryDevice, ConvolutionAndPoolingMatchLoops) {
       {"Conv2d", "(1, 5, 5)", "larger than the image"});
 }
 
-TEST_P(OnEveryDevice, CountersGiveIndependentStreams) {
+TEST_P(OnEveryDevice, CountersProduceIndependentRandomStreams) {
   const Shape shape{1001};
   EXPECT_EQ(random_bits(shape, 9, Counter(0)).to_vector<std::uint32_t>(),
             random_bits(shape, 9).to_vector<std::uint32_t>());

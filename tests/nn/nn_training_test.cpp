@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training on every device: losses, optimisers, schedules and clipping, compared with their formulas in double.
+// Training on every device: losses, optimisers, schedules and clipping are compared with their formulas in double
+// precision.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -27,7 +28,7 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 TEST_P(OnEveryDevice, CrossEntropyMatchesItsFormula) {
   const std::int64_t n = 6, c = 4, d = 3;
   auto x = numbers(n * c * d, -5, 5);
-  x[0] = 1000;  // large logits do not overflow
+  x[0] = 1000;  // a large logit must not overflow
   std::vector<std::int32_t> t(at(n * d));
   for (auto& v : t) v = std::uniform_int_distribution<int>(0, 3)(random);
   t[1] = -100, t[4] = 2;
@@ -71,7 +72,7 @@ TEST_P(OnEveryDevice, CrossEntropyMatchesItsFormula) {
           else
             EXPECT_NEAR(each[i], losses[i], 1e-5 * (1 + std::fabs(losses[i]))) << i;
         }
-        if (ignored != -100) {  // a target that is no class
+        if (ignored != -100) {  // the target is not a class
           EXPECT_TRUE(std::isnan(got(Reduction::mean).item<float>()));
           continue;
         }
@@ -80,7 +81,7 @@ TEST_P(OnEveryDevice, CrossEntropyMatchesItsFormula) {
       }
   EXPECT_NEAR(cross_entropy(Array::from({1.f, 2.f}), Array::full({}, 1, DType::i64)).item<float>(),
               std::log(1 + std::exp(-1)), 1e-6);
-  // Targets beyond 32 bits are neither a class nor, unless it is equally wide, ignore_index.
+  // Targets that need more than 32 bits are not classes. They equal ignore_index only if it has the same 64-bit value.
   const Array wide = Array::from({std::int64_t{1} << 32, std::int64_t{1}});
   const auto wide_losses = [&](std::int64_t ignored) {
     return cross_entropy(Array::from({1.f, 2.f, 1.f, 2.f}, Shape{2, 2}), wide,
@@ -140,17 +141,18 @@ Model model_of(const Doubles& w) {
 struct State {
   double w, m = 0, v = 0;
 };
-/// The effect of one step on a parameter.
+/// The expected effect of one step on a parameter.
 using Formula = std::function<void(State&, double g, int step, double lr, double decay)>;
 
-/// Compares ten steps of an optimiser with the formula, for every layout of the model.
+/// Compares ten steps of an optimiser with its formula, for different memory layouts of the model.
 template <class Make>
 void expect_formula(OnEveryDevice& test, const char* name, Make&& make, const Formula& formula, const Rate& rate,
                     double decay) {
   static_cast<void>(test);
   std::mt19937_64 random(testing::seed());
   std::uniform_real_distribution<float> draw(-1, 1);
-  for (const bool late : {false, true})  // in some steps the bias has no gradient; these do not change its moments
+  for (const bool late :
+       {false, true})  // if true, the bias has no gradient in some steps, and these steps must not change its moments
     for (const bool packed : {false, true})
       for (const bool groups : {false, true}) {
         int made = 0;
@@ -188,12 +190,13 @@ void expect_formula(OnEveryDevice& test, const char* name, Make&& make, const Fo
         EXPECT_EQ(optimiser.steps(), 10u);
         EXPECT_EQ(model.kept.template to_vector<float>(), std::vector<float>(2, 1));
         EXPECT_EQ(model.frozen.template to_vector<float>(), std::vector<float>(3, 1));
-        // In place, unless packing moved it; a parameter that is alone in its group stays in place.
+        // Parameters are updated in place, unless packing has moved them. A parameter that is the only one in its group
+        // is not moved.
         EXPECT_EQ(shared.weight.to_vector<float>() == weight, !packed || groups);
       }
 }
 
-TEST_P(OnEveryDevice, OptimisersFollowTheirFormulas) {
+TEST_P(OnEveryDevice, OptimisersMatchTheirFormulas) {
   const auto sgd = [](double momentum, double dampening, bool nesterov) {
     return [=](State& s, double g, int step, double lr, double decay) {
       g += decay * s.w;
@@ -240,11 +243,12 @@ TEST_P(OnEveryDevice, OptimisersFollowTheirFormulas) {
       adam(true), rate, 0.1);
 }
 
-TEST_P(OnEveryDevice, SkippedStepsDoNotCountForALateParameter) {
+TEST_P(OnEveryDevice, SkippedStepsAreNotCountedForParametersWithLateGradients) {
   Model model = model_of(Doubles(10, 0));
   Adam optimiser(model, {.lr = 1});
   std::uint64_t skipped = 0;
-  for (int step = 1; step <= 8; ++step) {  // with a gradient of 1, each counted step moves it by the rate
+  for (int step = 1; step <= 8;
+       ++step) {  // the gradient is 1, so each counted step changes the parameter by the learning rate
     Model gradient;
     gradient.weight = Array::ones({2, 3});
     if (step >= 4 && step != 6) gradient.bias = Array::ones({4});
@@ -277,17 +281,17 @@ TEST_P(OnEveryDevice, CrossEntropyHasSecondDerivatives) {
   for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-4 * (1 + std::fabs(want[i]))) << i;
 }
 
-TEST_P(OnEveryDevice, OptimiserStateIsVisited) {
+TEST_P(OnEveryDevice, ForEachArrayVisitsTheOptimiserState) {
   Model model = model_of(Doubles(10, 1));
   Adam optimiser(model);
   Model gradient;
-  gradient.weight = Array::ones({2, 3});  // none for the bias
+  gradient.weight = Array::ones({2, 3});  // the bias has no gradient
   optimiser.step(model, gradient);
   std::vector<std::string> paths;
   for_each_array(optimiser, [&](const Array&, const Path& at) { paths.push_back(at.text()); });
   EXPECT_EQ(paths, (std::vector<std::string>{"step", "m.weight", "v.weight", "idle"}));
   EXPECT_EQ(model.bias.to_vector<float>(), std::vector<float>(4, 1));
-  // Another optimiser with the same arrays continues as the first would.
+  // Another optimiser with copies of the arrays continues in the same way.
   Model one = clone(model), two = clone(model);
   Adam other = map_arrays(optimiser, [](const Array& a) { return a.copy(); });
   optimiser.step(one, gradient), other.step(two, gradient);
@@ -340,7 +344,7 @@ TEST_P(OnEveryDevice, GradientsAreClipped) {
   expect_throw<ArgumentError>([&] { clip_gradient_norm(none, -1); }, {"[clip_gradient_norm]"});
 }
 
-TEST(Schedules, SchedulesWarmUpAndDecay) {
+TEST(Schedules, RatesWarmUpAndDecay) {
   const Rate constant = constant_rate(2, {.warmup = 4}), line = linear_rate(2, {.steps = 10, .warmup = 2, .final = 1}),
              cosine = cosine_rate(2, {.steps = 10, .warmup = 2});
   EXPECT_EQ(constant.at(0), 0.5);

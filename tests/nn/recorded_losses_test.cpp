@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Losses that draw random numbers, count or branch on the host: a recording trainer gives the same bits as an eager
-// one, or does not record and reports why. On every device.
+// Losses that draw random numbers, count, or branch on the host, on every device. Either a recording trainer computes
+// results that are bit-identical to those of an eager trainer, or it does not record and reports the reason.
 #include "tests/nn/small_network.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
@@ -16,7 +16,7 @@ TESSERA_ON_EVERY_DEVICE();
 auto small() { return setup(sequential(dense<6, 3>), {.seed = 3}); }
 using Model = decltype(small());
 
-/// A program's variables outside of its model.
+/// Variables of a program that are not part of its model.
 struct Host {
   Generator generator{5}, other{9};
   std::mt19937_64 random{3};
@@ -26,7 +26,7 @@ struct Host {
   std::vector<Array> arrays = {random_normal({8, 3}, 1).eval(), random_normal({8, 3}, 2).eval(),
                                random_normal({8, 3}, 3).eval()};
 };
-/// A factor for the mean of the model's outputs y (8, 3), in a loss with cross entropy.
+/// Computes a term from the model's outputs y (8, 3). The loss is its mean plus a cross-entropy.
 using Term = std::function<Array(Host&, const Array& y, const Array& x)>;
 struct Case {
   const char* name;
@@ -36,7 +36,7 @@ struct Case {
 
 const Shape noise = {8, 3};
 
-/// Replays give the same results as eager steps.
+/// Losses that can be replayed: the results are the same as those of eager steps.
 const std::vector<Case> replayed = {
     {"normal numbers", [](Host& h, const Array& y, const Array&) { return y * h.generator.normal(noise); }},
     {"uniform numbers", [](Host& h, const Array& y, const Array&) { return y * h.generator.uniform({3}, -1, 2); }},
@@ -72,7 +72,7 @@ const std::vector<Case> replayed = {
      [](Host& h) { h.number.fill(h.beta += 0.1); }},
 };
 
-/// Replays would give other results.
+/// Losses that cannot be replayed, because the results would differ from those of eager steps.
 const std::vector<Case> refused = {
     {"a seed drawn on the host",
      [](Host& h, const Array& y, const Array&) { return y * random_normal(noise, h.random()); }},
@@ -160,7 +160,7 @@ void expect_as_eager(const Case& c, const Outcome& got, const Outcome& eager) {
 
 bool other_width(Device device) { return device.backend == Backend::interp && device.index != 0; }
 
-TEST_P(OnEveryDevice, ReplaysDrawAndCountAsEagerStepsDo) {
+TEST_P(OnEveryDevice, ReplaysDrawTheSameNumbersAsEagerSteps) {
   if (other_width(GetParam())) GTEST_SKIP() << "records as interp:0 does";
   for (const Case& c : replayed) {
     const Outcome got = train(c, true, 12);
@@ -183,7 +183,7 @@ TEST_P(OnEveryDevice, DoesNotRecordStepsThatUseChangingHostValues) {
   }
 }
 
-TEST_P(OnEveryDevice, DetectsALaterChangeOfAHostValueWithin64Steps) {
+TEST_P(OnEveryDevice, DetectsChangedHostValuesWithin64Steps) {
   if (other_width(GetParam())) GTEST_SKIP() << "records as interp:0 does";
   const Case c = {"a phase", [](Host& h, const Array& y, const Array&) { return y * (h.calls > 20 ? 2.0 : 1.0); },
                   [](Host& h) { ++h.calls; }};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models in files: from any device to any other, with a manifest, from PyTorch. (killed_saver_test.cpp: programs killed
-// while saving.)
+// Models in files: saving and loading on different devices, manifests, and files from PyTorch. killed_saver_test.cpp
+// tests programs that are killed while saving.
 #include "tessera/nn/saved_model.h"
 
 #include <gtest/gtest.h>
@@ -72,18 +72,18 @@ TEST_P(OnEveryDevice, Converts16BitCheckpointsOnRequest) {
     std::size_t i = 0;
     for (const NamedArray& p : parameters(model))
       EXPECT_EQ(p.array.to_vector<float>(), all[i++].second.astype(DType::f32).to_vector<float>()) << p.path;
-    // In the other direction, with rounding.
+    // Loads f32 arrays into a 16-bit model, which rounds them.
     auto half = setup(sequential(dense<6, 8>, relu, dense<8, 3>), {.seed = 2, .dtype = narrow});
     save_model(wide, path);
     load_model(half, path, {.convert = true});
     EXPECT_EQ(values(half), values(model));
-    // Other shapes and integers are not converted.
+    // Arrays of other shapes, and integers, are not converted.
     auto other = setup(sequential(dense<6, 7>, relu, dense<7, 3>), {.seed = 2});
     expect_throw<ArgumentError>([&] { load_model(other, path, {.convert = true}); }, {"0.weight is (8, 6)"});
   }
 }
 
-TEST(SavedModel, HasAManifest) {
+TEST(SavedModel, ContainsAManifest) {
   const test::Folder folder;
   const auto model = network();
   const std::string path = folder / "a.safetensors";
@@ -111,7 +111,7 @@ TEST(SavedModel, RejectsChangedFiles) {
   auto model = network(2);
   const auto before = values(model);
   std::mt19937_64 random(test_seed());
-  for (int i = 0; i < 30; ++i) {  // any byte of the elements
+  for (int i = 0; i < 30; ++i) {  // changes a random byte of the elements
     std::string damaged = whole;
     const std::size_t data = 8 + *reinterpret_cast<const std::uint64_t*>(whole.data());
     damaged[data + random() % (whole.size() - data)] ^= static_cast<char>(1 + random() % 255);
@@ -135,7 +135,8 @@ TEST(SavedModel, RejectsChangedFiles) {
   expect_throw<FormatError>([&] { load_model(model, path); }, {"3.bios is missing from the file", "3.bias is missing"});
 }
 
-/// The input and PyTorch's result, which are stored with the network's arrays.
+/// Compares the model's result with PyTorch's. The file contains the input and PyTorch's result in addition to the
+/// network's arrays.
 void expect_as_pytorch(const std::string& path, const auto& model) {
   const SafetensorsFile file = SafetensorsFile::open(path);
   const auto got = model(file.load("test.x")).template to_vector<float>();
@@ -151,7 +152,7 @@ struct Named {
   Array operator()(const Array& x) const { return fc2(relu(norm(fc1(x)))); }
 };
 
-TEST_P(OnEveryDevice, PyTorchFilesGiveTheResultsOfPyTorch) {
+TEST_P(OnEveryDevice, ModelsFromPyTorchFilesMatchPyTorch) {
   NameMap names = names_of_pytorch();
   names.emplace_back("test.*", "");
   auto images = setup(Sequential{Conv2d{.out = 4, .kernel = 3, .padding = 1}, BatchNorm{}, Relu{}, MaxPool2d{},
@@ -164,11 +165,11 @@ TEST_P(OnEveryDevice, PyTorchFilesGiveTheResultsOfPyTorch) {
   const std::string other = TESSERA_TEST_DATA "/pytorch_named.safetensors";
   load_model(named, other, {.names = names});
   expect_as_pytorch(other, named);
-  // Into a model with other names.
+  // Loads the file into a model with other names.
   auto renamed = setup(sequential(dense<6, 8>, LayerNorm{}, relu, dense<8, 3>), {.seed = 1, .input = {6}});
   load_model(renamed, other, {.names = {{"fc1.*", "0.*"}, {"norm.*", "1.*"}, {"fc2.*", "3.*"}, {"test.*", ""}}});
   expect_as_pytorch(other, renamed);
-  // Everything that does not fit is listed, and nothing is loaded.
+  // All arrays that do not match are listed, and nothing is loaded.
   const auto before = values(renamed);
   expect_throw<ArgumentError>(
       [&] {

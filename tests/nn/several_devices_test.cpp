@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training on several devices of a process: split batches and placed models, for pairs of available devices.
+// Training on several devices in one process: split batches and placed models, for pairs of available devices.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -37,7 +37,7 @@ double worst(const Values& a, const Values& b) {
   return out;
 }
 
-/// Each device except the interpreter's other widths, paired with the next one.
+/// Returns pairs of each device and the next one. Leaves out interpreters with other vector widths.
 std::vector<std::vector<Device>> sets() {
   std::vector<Device> all;
   for (const Device d : testing::all_devices())
@@ -115,7 +115,7 @@ TEST_P(SeveralDevices, StepCopiesParametersOnceAndReducesGradientsOnce) {
   for (std::size_t k = 0; k < GetParam().size(); ++k) {
     const Device d = GetParam()[k];
     EXPECT_GT(kernels[d], 0u) << to_string(d) << " did nothing";
-    // Each device receives its samples, the parameters and a few numbers; the first one receives the gradients.
+    // Each device receives its samples, the parameters and a few numbers. The first device also receives the gradients.
     if (k > 0) EXPECT_GE(bytes[d], parameters) << to_string(d);
     if (k > 0) EXPECT_LT(bytes[d], 2 * parameters + 12 * 7 * 4 + 256) << to_string(d);
   }
@@ -137,7 +137,7 @@ TEST_P(SeveralDevices, FitUsesSeveralDevices) {
   EXPECT_EQ(result.steps, other.steps);
 }
 
-TEST_P(SeveralDevices, NonFinitePartStopsAllDevices) {
+TEST_P(SeveralDevices, NonFiniteNumberOnOneDeviceStopsAllDevices) {
   const Network model = network();
   Trainer<Network> trainer(model, Sgd(model, {.lr = 0.1}), loss_of, {.devices = GetParam()});
   trainer.step(data(8));
@@ -171,10 +171,10 @@ TEST_P(SeveralDevices, RejectsBatchesThatCannotBeSplit) {
   trainer.step(data(4));
 }
 
-TEST_P(SeveralDevices, PlacedModelMatchesOneDevice) {
+TEST_P(SeveralDevices, PlacedModelMatchesModelOnOneDevice) {
   const std::vector<Device>& all = GetParam();
   const Device a = all[0], b = all[1], c = all.back();
-  const bool same = a.backend == b.backend && b.backend == c.backend;  // the same kernels
+  const bool same = a.backend == b.backend && b.backend == c.backend;  // all devices use the same kernels
   const Network model = network();
   Network placed = model;
   placed.place({a, a, b, b, c});
@@ -199,7 +199,7 @@ TEST_P(SeveralDevices, PlacedModelMatchesOneDevice) {
   };
   near(results, {model(x).to_vector<float>()});
 
-  // Gradients are copied back, and trainers train each part on its device.
+  // Gradients are copied back, and a trainer trains each layer on its device.
   const auto of = [&](const Network& m) {
     return value_and_grad([&](const Network& n) { return loss_of(n, {x, y}); })(m);
   };
@@ -218,17 +218,17 @@ TEST_P(SeveralDevices, PlacedModelMatchesOneDevice) {
   EXPECT_EQ(after.get<4>().weight.device(), c);
   const Values on_several = values(after), on_one = values(trained(model));
   if (same)
-    EXPECT_LT(worst(on_several, on_one), 1e-6);  // a norm over rows of other lengths
+    EXPECT_LT(worst(on_several, on_one), 1e-6);  // a norm sums over rows of different lengths
   else
     EXPECT_LT(worst(on_several, on_one), 5e-5);
 
-  // The same if each layer is set up on its device.
+  // The result is the same if each layer is set up on its device.
   Network by_scope = model;
   by_scope.get<4>() = to(model.get<4>(), c);
   if (c != a) EXPECT_THROW(static_cast<void>(by_scope(x).eval()), DeviceError) << "nothing is copied implicitly";
   by_scope.place();
   near({by_scope(x).to_vector<float>()}, {model(x).to_vector<float>()});
-  // And back to one device.
+  // The model can be moved back to one device.
   near({to(placed, a)(x).to_vector<float>()}, {model(x).to_vector<float>()});
   expect_throw<ArgumentError>([&] { placed.place({a, b}); }, {"layers = 5", "devices = 2"});
   Network tied = model;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A network with state, random numbers and several layers, and data for it.
+// A small network with state, random numbers and several layers, and training data for it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace tessera::test {
 using Batch = std::tuple<Array, Array>;
 using Values = std::vector<std::vector<float>>;
 
-/// The values of every array of a model, as f32.
+/// Returns the values of all arrays of a model, converted to f32.
 template <class M>
 Values values(const M& model) {
   Values out;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters that occur several times in a model: one gradient, one update, one copy in mixed precision. On every
-// device.
+// Parameters that occur several times in a model, on every device. They have one gradient, one update, and one copy in
+// mixed precision.
 #include "tessera/nn/pack.h"
 #include "tessera/nn/precision.h"
 #include "tessera/ops/product.h"
@@ -25,7 +25,7 @@ struct Single {
   Array operator()(const Array& x) const { return matmul(tanh(matmul(x, in, {.bias = bias})), in); }
 };
 
-TEST_P(OnEveryDevice, SharedParameterIsOneParameter) {
+TEST_P(OnEveryDevice, SharedParameterHasOneGradientAndOneUpdate) {
   const Array weight = random_normal({6, 6}, 3, 0, 0.4).eval(), bias = Array::zeros({6});
   const Batch data{test::data(16)};
   const auto make = [&] {
@@ -36,23 +36,23 @@ TEST_P(OnEveryDevice, SharedParameterIsOneParameter) {
   Tied tied = make();
   const Single single = setup(Single{weight.copy(), bias.copy()});
   const auto loss = [](const auto& m, const Batch& b) { return cross_entropy(m(std::get<0>(b)), std::get<1>(b)); };
-  // The gradient is the sum, at the first occurrence.
+  // The gradient is the sum over both occurrences. It is stored at the first occurrence.
   const auto by = grad([&](const Tied& m) { return loss(m, data); })(tied);
   const auto want = grad([&](const Single& m) { return loss(m, data); })(single);
   EXPECT_EQ(by.in.to_vector<float>(), want.in.to_vector<float>());
   EXPECT_TRUE(by.out.empty());
-  // If the first occurrence is frozen, the second one has it.
+  // If the first occurrence is frozen, the gradient is stored at the second one.
   Tied half = make();
   freeze(half, "in");
   const auto by_half = grad([&](const Tied& m) { return loss(m, data); })(half);
   EXPECT_TRUE(by_half.in.empty());
   EXPECT_FALSE(by_half.out.empty());
-  // Arrays outside of a model have separate gradients.
+  // Arrays that are not in a model have separate gradients.
   const auto [first, second] =
       grad([](const Array& a, const Array& b) { return sum(a * a * b); }, wrt<0, 1>)(bias, bias);
   EXPECT_EQ(first.size() + second.size(), 12);
 
-  // Packed or not, an optimiser updates it once, and both occurrences see the update.
+  // An optimiser updates the parameter once, whether packed or not, and both occurrences see the update.
   Tied packed = make();
   pack(packed);
   EXPECT_EQ(packed.in.view().byte_offset, packed.out.view().byte_offset);
@@ -69,7 +69,7 @@ TEST_P(OnEveryDevice, SharedParameterIsOneParameter) {
     EXPECT_EQ(m->in.to_vector<float>(), alone.in.to_vector<float>());
     EXPECT_EQ(m->out.to_vector<float>(), alone.in.to_vector<float>());
   }
-  // A trainer, which packs, and its checkpoint, too.
+  // The same applies to a trainer, which packs parameters, and to its checkpoints.
   const test::Folder folder;
   const std::string path = folder / "tied.safetensors";
   for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -107,7 +107,7 @@ TEST_P(OnEveryDevice, SharedParameterIsOneParameter) {
   pack(turned);
 }
 
-TEST_P(OnEveryDevice, SharedParameterKeptInOnePlaceIsKeptInBoth) {
+TEST_P(OnEveryDevice, SharedParameterStaysF32IfOneOfItsPathsIsKept) {
   const Array weight = random_normal({6, 6}, 3, 0, 0.4).eval(), bias = Array::zeros({6}).eval();
   const Batch data{test::data(16)};
   Tied tied{weight, bias, {}};

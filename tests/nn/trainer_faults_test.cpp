@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Failures of trainers: out of memory, non-finite numbers, truncated files and files of other models; and several
-// trainers at once. On every device.
+// Failures of trainers on every device: out of memory, non-finite numbers, truncated files, and files of other models.
+// Also tests several trainers at the same time.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -24,7 +24,7 @@ using test::OnEveryDevice;
 using test::values;
 TESSERA_ON_EVERY_DEVICE();
 
-/// The state of a trainer, as the bytes of its checkpoint.
+/// Returns the state of a trainer as the bytes of its checkpoint.
 std::string kept_by(TrainerBase& trainer, const test::Folder& folder) {
   trainer.save(folder / "kept.safetensors");
   return test::text_of(folder / "kept.safetensors");
@@ -36,7 +36,7 @@ auto wide_network() {
 }
 using Wide = decltype(wide_network());
 
-TEST_P(OnEveryDevice, OutOfMemoryInTheBackwardPassChangesNothingAndASmallerBatchContinues) {
+TEST_P(OnEveryDevice, TrainerContinuesAfterOutOfMemoryInTheBackwardPass) {
   const Device device = GetParam();
   const Batch small = test::data(16), large = test::data(2048);
   const Wide model = wide_network();
@@ -64,7 +64,7 @@ TEST_P(OnEveryDevice, OutOfMemoryInTheBackwardPassChangesNothingAndASmallerBatch
       t->check();
     }
     const std::string before = kept_by(trainer, folder);
-    // Memory of a step of a separate eager trainer: up to the loss, and in total.
+    // Measures how much memory a step of a separate eager trainer needs: up to the loss, and in total.
     std::uint64_t of_forward = 0, of_all = 0;
     {
       Trainer<Wide> probe = trainer_of(false);
@@ -100,7 +100,7 @@ TEST_P(OnEveryDevice, OutOfMemoryInTheBackwardPassChangesNothingAndASmallerBatch
     }
     EXPECT_EQ(kept_by(trainer, folder), kept_by(other, folder));
     if (!recorded) continue;
-    // Recording is tried again after it ran out of memory.
+    // After an out-of-memory error, recording is tried again later.
     test::expect_contains(trainer.not_recorded(), {"set_memory_limit"});
     for (int i = 0; i < 16; ++i) trainer.step(small), other.step(small);
     const std::uint64_t replays = trainer.replays();
@@ -111,12 +111,12 @@ TEST_P(OnEveryDevice, OutOfMemoryInTheBackwardPassChangesNothingAndASmallerBatch
   }
 }
 
-/// NaN for negative numbers, and a non-finite gradient for 0.
+/// Returns NaN for negative numbers, and has a non-finite gradient at 0.
 struct Root {
   Array operator()(const Array& x) const { return sqrt(x); }
 };
 
-TEST_P(OnEveryDevice, NonFiniteStepIsReportedWithLayerAndChangesNothing) {
+TEST_P(OnEveryDevice, NonFiniteStepIsReportedWithItsLayerAndChangesNothing) {
   struct Net {
     Dense first;
     BatchNorm norm;
@@ -148,7 +148,7 @@ TEST_P(OnEveryDevice, NonFiniteStepIsReportedWithLayerAndChangesNothing) {
     for (const Fault& fault : all) {
       SCOPED_TRACE(fault.in);
       trainer.step({Array::full({8, 6}, fault.in), y});
-      for (int i = 0; i < 2; ++i) trainer.step({good, y});  // before check() is called
+      for (int i = 0; i < 2; ++i) trainer.step({good, y});  // steps before check() is called
       std::string text;
       try {
         trainer.check();
@@ -185,7 +185,7 @@ TEST_P(OnEveryDevice, ReportsInvalidTargetsAndEmptyBatches) {
     trainer.step({x, y}), trainer.step(fault.batch);
     test::expect_throw<NotFinite>([&] { trainer.check(); }, fault.parts);
   }
-  // With more dimensions.
+  // Tests targets with more dimensions.
   const auto images = setup(Sequential{Conv2d{.in = 1, .out = 3, .kernel = 1}}, {.seed = 2});
   using Images = std::remove_const_t<decltype(images)>;
   Trainer<Images> trainer(images, Adam(images), [](const Images& m, const Batch& b) {
@@ -218,7 +218,7 @@ TEST_P(OnEveryDevice, TwoThreadsTrainTwoModelsIndependently) {
   EXPECT_EQ(together[1], two);
 }
 
-TEST(TrainerFiles, FileTruncatedAnywhereChangesNothing) {
+TEST(TrainerFiles, LoadingATruncatedFileChangesNothing) {
   const DeviceScope cpu({Backend::cpu, 0});
   const test::Folder folder;
   const test::Network model = test::network();
@@ -259,7 +259,7 @@ TEST(TrainerFiles, LoadsFilesOfEarlierVersions) {
   EXPECT_EQ(kept_by(loaded, folder), now);
 }
 
-TEST(TrainerFiles, ListsAllDifferencesOfOtherModelsAndSettings) {
+TEST(TrainerFiles, LoadReportsAllDifferencesInModelAndSettings) {
   const DeviceScope cpu({Backend::cpu, 0});
   const test::Folder folder;
   const std::string path = folder / "checkpoint.safetensors";
@@ -279,7 +279,8 @@ TEST(TrainerFiles, ListsAllDifferencesOfOtherModelsAndSettings) {
              "optimiser.v[\"4.bias\"]", "summed.0", "seed is 0 in the file and 9 here",
              "accumulate is 2 in the file and 1 here"});
   EXPECT_EQ(kept_by(wrong, folder), before);
-  // The arrays of a model alone are listed with their shapes; with `.partial`, those that fit are loaded and reported.
+  // If only the model is loaded, the error lists its arrays with their shapes. With `.partial`, matching arrays are
+  // loaded and reported.
   Other loaded = clone(other);
   test::expect_throw<ArgumentError>([&] { load_model(loaded, path); },
                                     {"missing: 2.weight, 2.bias", "unexpected: ", "model.4.weight"});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Less common uses of trainers and fit: many shapes and dtypes, mapped data, resumed early stopping, CSV files; and
-// equal results on all devices.
+// Less common uses of trainers and fit(): many shapes and dtypes, mapped data, resumed early stopping, and CSV files.
+// Also checks that results are equal on all devices.
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -33,12 +33,12 @@ TEST_P(OnEveryDevice, EvictsTheLeastRecentlyUsedShapeAndFreesItsMemory) {
       trainer.check(), trim(GetParam());
       look(trainer.replays() - before, memory_stats(GetParam()).live_bytes);
     };
-    steps({1200, 1300, 1400, 1500});  // run, recorded twice, replayed
+    steps({1200, 1300, 1400, 1500});  // each shape is run, recorded twice, and replayed
     EXPECT_EQ(trainer.not_recorded().empty(), recorded);
-    steps({1300});        // compared, replayed twice, compared; now 1200 is the oldest
-    steps({16, 17, 18});  // replace 1200, 1400 and 1500
+    steps({1300});        // compared, replayed twice, compared; now 1200 is the least recently used shape
+    steps({16, 17, 18});  // evict 1200, 1400 and 1500
     steps({1300});        // still cached
-    steps({1200});        // replaces 16; new again
+    steps({1200});        // evicts 16; recorded again
     steps({20, 21, 22, 23});
     if (recorded)
       test::expect_contains(trainer.not_recorded(),
@@ -61,13 +61,13 @@ TEST_P(OnEveryDevice, ReplaysAlternatingShapes) {
     for (int round = 0; round < 5; ++round)
       for (std::int64_t size = 4; size < 16; ++size) trainer.step(test::data(size));
     EXPECT_EQ(trainer.not_recorded().empty(), recorded);
-    EXPECT_EQ(trainer.replays(), recorded ? 12u : 0u);  // each is run, recorded twice, replayed and compared
+    EXPECT_EQ(trainer.replays(), recorded ? 12u : 0u);  // each shape is run, recorded twice, replayed and compared
     return values(trainer.model());
   };
   EXPECT_EQ(run(true), run(false));
 }
 
-TEST_P(OnEveryDevice, BatchesOfEachDtypeHaveALossOfThatDtype) {
+TEST_P(OnEveryDevice, LossHasTheDtypeOfTheBatch) {
   if (!device_info(GetParam()).can.f64) GTEST_SKIP() << "the device has no f64";
   const auto model = setup(sequential(dense<6, 1>), {.seed = 3});
   using M = std::remove_const_t<decltype(model)>;
@@ -124,12 +124,12 @@ TEST_P(OnEveryDevice, FailedUpdateIsNotCounted) {
   EXPECT_THROW(precision.step(optimiser, model, bad), ShapeError);
   EXPECT_EQ(optimiser.steps(), 1u);
   const auto before = values(model);
-  precision.step(optimiser, model, by.second);  // still recorded as infinite
+  precision.step(optimiser, model, by.second);  // the infinite loss is still recorded
   EXPECT_EQ(precision.skipped(), 1u);
   EXPECT_EQ(values(model), before);
 }
 
-TEST_P(OnEveryDevice, MappedBatchesAreReproducibleByPosition) {
+TEST_P(OnEveryDevice, MappedBatchesDependOnlyOnThePosition) {
   const auto [x, y] = test::data(20);
   const auto all = [&, x = x, y = y] {
     return map_batches(batches(x, y, {.size = 8, .shuffle = true, .seed = 3}), [](const Batch& b, DataPosition at) {
@@ -171,14 +171,14 @@ std::vector<std::string> lines_of(const std::string& path) {
   for (std::string line; std::getline(in, line);) out.push_back(line);
   return out;
 }
-/// The lines without the seconds.
+/// Returns the lines of the CSV file without the column of seconds.
 std::vector<std::string> told(const std::string& path) {
   std::vector<std::string> out = lines_of(path);
   for (std::string& line : out) line.erase(line.rfind(','));
   return out;
 }
 
-TEST_P(OnEveryDevice, CsvHasARowEveryFewStepsAndIsContinuedOnResume) {
+TEST_P(OnEveryDevice, CsvHasPeriodicRowsAndContinuesAfterResume) {
   const auto [x, y] = test::data(40);
   const test::Network model = test::network();
   const test::Folder folder;
@@ -217,7 +217,8 @@ TEST_P(OnEveryDevice, CsvHasARowEveryFewStepsAndIsContinuedOnResume) {
   std::vector<std::string> steps;
   for (const std::string& row : rows) steps.push_back(row.substr(0, row.find(',')) + (row.ends_with(',') ? "" : "+"));
   EXPECT_EQ(steps, (std::vector<std::string>{"step+", "2", "4+", "5+", "6", "8+", "10", "10+", "12+"}));
-  // Stopped after the checkpoint of step 6, or of step 3, which is between two rows: later rows are written again.
+  // Stops after the checkpoint of step 6, or of step 3, which is between two rows. After the resume, later rows are
+  // written again.
   for (const char* const cut : {"7", "4"}) {
     std::filesystem::remove(folder / "part.csv");
     run("part", static_cast<std::uint64_t>(*cut - '0'), false);
@@ -229,11 +230,11 @@ TEST_P(OnEveryDevice, CsvHasARowEveryFewStepsAndIsContinuedOnResume) {
   }
 }
 
-TEST_P(OnEveryDevice, ResumedEarlyStoppingContinues) {
+TEST_P(OnEveryDevice, EarlyStoppingContinuesAfterResume) {
   const auto [x, y] = test::data(16);
   const test::Network model = test::network();
   const test::Folder folder;
-  // The third validation is the best, and three worse ones end the training.
+  // The third validation is the best one. After three worse ones, training ends.
   const std::vector<double> losses = {1, 0.5, 0.25, 0.3, 0.26, 0.4, 0.1};
   std::size_t validations = 0;
   const auto run = [&, x = x, y = y](const std::string& name, std::uint64_t epochs, bool resume) {
@@ -264,14 +265,14 @@ TEST_P(OnEveryDevice, ResumedEarlyStoppingContinues) {
     EXPECT_EQ(resumed.result.epochs, 6u);
     EXPECT_EQ(resumed.result.figures, whole.result.figures);
     EXPECT_EQ(values(resumed.model), values(whole.model)) << "the best";
-    // The run has ended: no more steps are made.
+    // The run has ended, so there are no further steps.
     const auto over = run(name, 20, true);
     EXPECT_EQ(over.result.end, FitResult::End::early);
     EXPECT_EQ(over.result.steps, resumed.result.steps);
     EXPECT_EQ(values(over.model), values(whole.model));
   }
-  // Stopped after an epoch's last step, when checkpoint and validation are done: the validation is neither repeated nor
-  // omitted.
+  // Stops after the last step of an epoch, when the checkpoint and the validation are complete. After the resume, the
+  // validation is neither repeated nor omitted.
   for (const std::uint64_t every : {1u, 2u, 0u}) {
     SCOPED_TRACE(every);
     std::uint64_t most = 0;
@@ -307,13 +308,13 @@ TEST_P(OnEveryDevice, ResumedEarlyStoppingContinues) {
     EXPECT_LT(most, 41u);
     EXPECT_EQ(validations, made);
   }
-  // Its checkpoint can be loaded by a trainer and by a model.
+  // The checkpoint can be loaded by a trainer and by a model.
   Trainer<test::Network> trainer(model, Adam(model), test::loss_of);
   trainer.load(folder / "whole");
   EXPECT_EQ(trainer.steps(), 12u);
 }
 
-TEST_P(OnEveryDevice, LearnsAsTheCpuAndReproducesTheSameBits) {
+TEST_P(OnEveryDevice, LearnsLikeTheCpuWithBitIdenticalReruns) {
   const auto model = setup(sequential(dense<6, 24>, BatchNorm{}, relu, dense<24, 3>), {.seed = 3, .input = {6}});
   using M = std::remove_const_t<decltype(model)>;
   const auto train = [&](Device device) {

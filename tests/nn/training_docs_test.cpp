@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks docs/training.md: every C++ block of it is in this file, is compiled and run here, and its printed output is
-// compared.
+// Checks docs/training.md. Every C++ block of the page is contained in this file, where it is compiled and run, and its
+// output is compared.
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 
@@ -27,7 +27,7 @@ TEST(TrainingDocs, EveryHeaderExampleIsCompiledHere) {
     test::expect_examples_of_header(std::string("tessera/") + header, "tests/nn/training_docs_test.cpp");
 }
 
-// The following is equal to the page.
+// The following code must be identical to the code on the page.
 // clang-format off
 
 namespace first_program {
@@ -128,7 +128,7 @@ auto deep = setup(sequential(dense<2, 64>, tanh, hidden, dense<32, 2>), {.seed =
 
   EXPECT_EQ(parameters(deep)[4].path, "2.2.weight");
   EXPECT_EQ(deep(Array::ones({5, 2})).shape(), (Shape{5, 2}));
-  // Functions that the C library or the kernel language has, too.
+  // Uses functions with names that also exist in the C library or the kernel language.
   const auto functions = sequential(dense<2, 2>, tanh, exp, sin, abs, tessera::tanh, sqrt, relu);
   static_assert(std::is_same_v<decltype(functions), const Sequential<Dense, Elementwise, Elementwise, Elementwise, Elementwise,
                                                                      Elementwise, Elementwise, Elementwise>>);
@@ -344,7 +344,7 @@ TEST(Texts, PrintEnumerationsAndFigures) {
   static_assert(![](auto e) { return requires { to_string(e); }; }(Mine::Of::one), "enumerations of programs are left alone");
 }
 
-// The examples of headers.
+// The examples in headers.
 
 TEST(TrainingDocs, FitTrainerAndPrecision) {
   const DeviceScope scope(Device{});
@@ -392,7 +392,7 @@ TEST(TrainingDocs, FitTrainerAndPrecision) {
     precision.step(optimiser, model, gradient, mode);
   }
   }
-  EXPECT_LE(optimiser.steps(), steps);  // a step whose scaled gradient is not finite is skipped
+  EXPECT_LE(optimiser.steps(), steps);  // steps with a non-finite scaled gradient are skipped
 }
 
 TEST(TrainingDocs, KernelWithAGradient) {
