@@ -337,7 +337,7 @@ StoredAccess* TaskAccesses::outer_of(const TaskStorage& data, Access mode, const
     const StoragePart* const outer_some = partial_part(*given);
     if (outer_some != nullptr && !contains(*outer_some, some != nullptr ? *some : full_part(data.home().bytes())))
       throw_access_error(data.home(),
-                         "the part is not inside the part that the parent task " + a->node_->name() + " received",
+                         "the part is not within the part that the parent task " + a->node_->name() + " received",
                          "Pass all data that its tasks use to the parent task");
     return given;
   }

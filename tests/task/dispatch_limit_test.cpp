@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks in a device's queue before earlier tasks have ended, and copies concurrent with kernels: on fake GPUs, each
-// test in its own process.
+// Tasks that are queued on a device before earlier tasks have ended, and copies that run concurrently with kernels.
+// Each test runs on fake GPUs in its own process.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -40,10 +40,10 @@ void with_gpu(const char* kernel_us, const std::function<void()>& body, test::Va
 Array at_home(float value, std::int64_t n = 1000) {
   return Array::full({n}, value, DType::f32, Device{}).copy().eval();
 }
-/// Compiles kernels, creates queues, and lets the library measure the duration of such a task.
+/// Compiles kernels, creates queues, and lets the library measure the duration of the task.
 template <class F>
 void warm(F&& work) {
-  for (int i = 0; i < 12; ++i) work();  // the expected duration is the median of the last nine
+  for (int i = 0; i < 12; ++i) work();  // the expected duration is the median of the last nine tasks
   synchronize(cuda(0));
 }
 
@@ -74,7 +74,7 @@ TEST(DispatchLimit, ChainedTasksAreQueuedAheadUpToTheLimit) {
     const auto step = [](Array& v) { v += 1; };
     warm([&] { spawn({.scope = cuda(0)}, step, inout(x)).wait(); });
     std::vector<Task<void>> chain;
-    std::vector<int> ahead;  // how many earlier tasks had not ended when each was queued
+    std::vector<int> ahead;  // number of unfinished earlier tasks when each task was queued
     std::atomic<bool> made = false;
     Region r({.scope = cuda(0)});
     const Task<void> first = r.spawn({.scope = cpu()}, [&] {  // blocks until all tasks are created
@@ -140,7 +140,7 @@ TEST(DispatchLimit, HigherPriorityIsQueuedFirst) {
           {.priority = i < 6 ? -1 : 1}, [&, i](Array& v) { put_in(i), v += 1; }, inout(all[i]));
     r.wait();
     ASSERT_EQ(order.size(), 12u);
-    // Tasks that are already queued stay there; among the others, the last six go first.
+    // Tasks that are already queued are not reordered. Of the other tasks, the last six run first.
     EXPECT_LT(std::ranges::find(order, 11) - order.begin(), std::ranges::find(order, 5) - order.begin());
   });
 }
@@ -165,7 +165,7 @@ TEST(DispatchLimit, SkippedAndCancelledTasksNeedNoSlot) {
       return is();
     };
     EXPECT_TRUE(wait_until([&] { return put_in >= 2; }));
-    std::this_thread::sleep_for(50ms);  // all slots are taken
+    std::this_thread::sleep_for(50ms);  // all slots are occupied
     EXPECT_LT(put_in, 8);
     const Task<void> breaks = r.spawn({.scope = cpu()}, [] { throw std::runtime_error("on purpose"); });
     const Task<void> skipped = r.spawn({}, step, inout(skipped_data), breaks);
@@ -179,7 +179,7 @@ TEST(DispatchLimit, SkippedAndCancelledTasksNeedNoSlot) {
   });
 }
 
-// Nested tasks: a waiting task releases its slot for the tasks that it waits for.
+// A waiting task releases its slot, so that the nested tasks for which it waits can run.
 TEST(DispatchLimit, WaitingTasksReleaseTheirSlot) {
   with_gpu("200", [] {
     Array x = at_home(0), y = at_home(0);
@@ -202,7 +202,7 @@ TEST(DispatchLimit, WaitingTasksReleaseTheirSlot) {
   });
 }
 
-TEST(DispatchLimit, FaultFailsOnlyDependentQueuedTasksAndNamesThem) {
+TEST(DispatchLimit, FaultFailsOnlyDependentTasksAndReportsTheirNames) {
   const auto warm_up = [] {
     Array x = Array::zeros({1000}, DType::f32, gpu).copy().eval();
     warm([&] {
@@ -212,7 +212,7 @@ TEST(DispatchLimit, FaultFailsOnlyDependentQueuedTasksAndNamesThem) {
     });
     return x;
   };
-  // The fault is injected into the operation after these: the chain's first kernel.
+  // The fault is injected into the next operation, which is the first kernel of the chain.
   const std::string before =
       test::run_in_child(test::four_gpus({{"TESSERA_FAKE_KERNEL_US", "50"}, {"TESSERA_FAKE_DELAY_US", "0"}}), [&] {
         const Array x = warm_up();
@@ -252,8 +252,9 @@ TEST(DispatchLimit, FaultFailsOnlyDependentQueuedTasksAndNamesThem) {
            {{"TESSERA_FAKE_FAULT", "late=" + std::to_string(std::stoull(before) + 1) + "@0"}});
 }
 
-// The thread that ends the device's tasks is delayed, so that a task queued behind the failed one sees the fault first.
-TEST(DispatchLimit, FaultIsAttributedToItsTaskEvenIfSuccessorSeesItFirst) {
+// The thread that ends the device's tasks is delayed, so that a task queued behind the failed one observes the fault
+// first.
+TEST(DispatchLimit, FaultIsAttributedToItsTaskEvenIfASuccessorObservesItFirst) {
   const auto body = [](bool faulty) -> std::uint64_t {
     Array other = at_home(0).to(gpu).eval(), x = at_home(0).to(gpu).eval();
     synchronize(cuda(0));
@@ -266,7 +267,7 @@ TEST(DispatchLimit, FaultIsAttributedToItsTaskEvenIfSuccessorSeesItFirst) {
     std::atomic<std::uint64_t> before = 0;
     Region r({.scope = cuda(0)});
     {
-      // Destroyed when the task has ended, on the thread that ends it.
+      // Destroyed on the thread that ends the task, when the task has ended.
       const std::shared_ptr<void> goes(nullptr, [&, wait_for](void*) {
         held_up = true;
         wait_for(seen);
@@ -310,7 +311,7 @@ TEST(DispatchLimit, FaultIsAttributedToItsTaskEvenIfSuccessorSeesItFirst) {
   };
   const test::Variables machine = {{"TESSERA_FAKE_KERNEL_US", "20000"}, {"TESSERA_FAKE_DELAY_US", "0"}};
   const std::string before = test::run_in_child(test::four_gpus(machine), [&] { return std::to_string(body(false)); });
-  // An error of the kind that the device survives.
+  // Injects an error that does not make the device unusable.
   with_gpu("20000", [&] { body(true); },
            {{"TESSERA_FAKE_FAULT", "late=" + std::to_string(std::stoull(before) + 1) + ":701@0"}});
 }
@@ -332,7 +333,7 @@ TEST(DispatchLimit, KernelsAreCompiledWhileDependenciesRun) {
     Region r({.scope = cuda(0)});
     const std::uint64_t before = made();
     hold(1);
-    const Task<void> first = r.spawn({.scope = Scope(other)}, step, inout(y));  // it is on its device, which is blocked
+    const Task<void> first = r.spawn({.scope = Scope(other)}, step, inout(y));  // occupies the device, which is blocked
     for (int i = 0; i < 3; ++i) r.spawn({}, twice, Extent{100}, x, first);
     const auto until = std::chrono::steady_clock::now() + 20s;
     while (made() == before && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);

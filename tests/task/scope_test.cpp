@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scopes: sets of devices, placement of tasks, and errors if no device is possible. On simulated devices, each test in
-// its own process.
+// Scopes: sets of devices, placement of tasks, and errors if no device is possible. Each test runs on simulated devices
+// in its own process.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -26,7 +26,7 @@ using test::in_fresh_process;
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 const Device cuda0{Backend::cuda, 0}, cuda1{Backend::cuda, 1}, cuda2{Backend::cuda, 2}, rocm0{Backend::rocm, 0};
 
-/// Three NVIDIA GPUs and an AMD GPU.
+/// Calls `body` with three NVIDIA GPUs and an AMD GPU.
 template <class F>
 void with_gpus(F&& body) {
   in_fresh_process([&] {
@@ -40,7 +40,7 @@ void with_gpus(F&& body) {
 std::vector<Device> devices_of(const Scope& scope) { return scope.devices(); }
 const auto where = [] { return this_task::device(); };
 
-TEST(Scopes, NameDevices) {
+TEST(Scopes, SelectDevices) {
   with_gpus([] {
     EXPECT_EQ(devices_of(cpu()), std::vector{Device{}});
     EXPECT_EQ(devices_of(cuda(1)), std::vector{cuda1});
@@ -58,7 +58,7 @@ TEST(Scopes, NameDevices) {
   });
 }
 
-TEST(Scopes, UnionsAndIntersections) {
+TEST(Scopes, ComputeUnionsAndIntersections) {
   with_gpus([] {
     const Scope a = cuda({0, 1}), b = cuda({1, 2}), c = rocm(0) | cuda(1);
     EXPECT_EQ(a | b, cuda(all));
@@ -103,11 +103,11 @@ TEST(Scopes, CanComputeReportsUsableBackends) {
   });
 }
 
-TEST(Placed, RunsOnCpuByDefault) {
+TEST(TaskScopes, RunsOnCpuByDefault) {
   with_gpus([] {
     EXPECT_EQ(current_scope(), cpu());
     EXPECT_EQ(spawn(where).fetch(), Device{});
-    const DeviceScope gpu(cuda0);  // affects arrays only
+    const DeviceScope gpu(cuda0);  // affects arrays only, not tasks
     EXPECT_EQ(spawn(where).fetch(), Device{});
     EXPECT_EQ(spawn([] { return current_device(); }).fetch(), Device{});
     EXPECT_EQ(spawn({.scope = cuda(2)}, where).fetch(), cuda2);
@@ -115,7 +115,7 @@ TEST(Placed, RunsOnCpuByDefault) {
   });
 }
 
-TEST(Placed, OptionsAreInheritedByNestedTasks) {
+TEST(TaskScopes, OptionsAreInheritedByNestedTasks) {
   with_gpus([] {
     {
       const With outer = with({.scope = cuda(1), .priority = 2});
@@ -127,14 +127,14 @@ TEST(Placed, OptionsAreInheritedByNestedTasks) {
       }
       const With inner = with({.scope = rocm(0)});
       EXPECT_EQ(spawn([] { return spawn([] { return spawn(where).fetch(); }).fetch(); }).fetch(), rocm0);
-      // A task's own scope also applies to its children; a std::thread inherits nothing.
+      // A task's own scope also applies to its nested tasks. A std::thread inherits no options.
       EXPECT_EQ(spawn({.scope = cuda(0)}, [] { return spawn(where).fetch(); }).fetch(), cuda0);
       Device elsewhere = cuda0;
       std::thread([&] { elsewhere = spawn(where).fetch(); }).join();
       EXPECT_EQ(elsewhere, Device{});
     }
     EXPECT_EQ(current_scope(), cpu());
-    // The options in effect when a task is created apply when it runs, however late that is.
+    // A task uses the options that were in effect when it was created, even if it runs much later.
     Task<Device> late;
     Task<int> first;
     std::atomic<bool> go = false;
@@ -151,7 +151,7 @@ TEST(Placed, OptionsAreInheritedByNestedTasks) {
   });
 }
 
-TEST(Placed, ScopesOfTaskArgumentAndFunctionAreIntersected) {
+TEST(TaskScopes, IntersectsScopesOfTaskArgumentsAndFunction) {
   with_gpus([] {
     const pinned<int> on_one(cuda1, 5);
     const per_device<int> on_two(cuda({1, 2}), [] { return current_device().index; });
@@ -171,7 +171,7 @@ TEST(Placed, ScopesOfTaskArgumentAndFunctionAreIntersected) {
         },
         {"cpu:0", "argument 2", "cuda:1, cuda:2"});
     expect_throw<DeviceError>([&] { on_two.at(cuda0); }, {"cuda:0", "cuda:1, cuda:2"});
-    // Functions with variants.
+    // Tests functions with variants.
     const auto either = [] {
       return for_device<cuda>([] { return std::string("cuda"); }) |
              for_device<rocm>([] { return std::string("rocm"); });
@@ -182,7 +182,7 @@ TEST(Placed, ScopesOfTaskArgumentAndFunctionAreIntersected) {
   });
 }
 
-TEST(Placed, ImpossibleScopeDoesNotAffectOtherTasks) {
+TEST(TaskScopes, ImpossibleScopeDoesNotAffectOtherTasks) {
   with_gpus([] {
     const pinned<int> here(cuda1, 5);
     for (int i = 0; i < 10; ++i) {
@@ -198,7 +198,7 @@ TEST(Placed, ImpossibleScopeDoesNotAffectOtherTasks) {
   });
 }
 
-TEST(Placed, WideScopeUsesAllItsDevices) {
+TEST(TaskScopes, UsesAllDevicesOfTheScope) {
   with_gpus([] {
     std::vector<Task<Device>> tasks;
     std::atomic<bool> go = false;
@@ -215,7 +215,7 @@ TEST(Placed, WideScopeUsesAllItsDevices) {
   });
 }
 
-TEST(Placed, PinnedValueIsSharedByAllTasks) {
+TEST(TaskScopes, PinnedValueIsSharedByAllTasks) {
   with_gpus([] {
     struct Counter {
       explicit Counter(int from) : made_on(current_device()), value(from) {}
@@ -238,7 +238,7 @@ TEST(Placed, PinnedValueIsSharedByAllTasks) {
   });
 }
 
-TEST(Placed, SynchronizeWaitsForGivenDevices) {
+TEST(TaskScopes, SynchronizeWaitsForGivenDevices) {
   with_gpus([] {
     std::atomic<int> there = 0;
     for (int i = 0; i < 20; ++i) spawn({.scope = cuda(i % 3)}, [&] { ++there; });
@@ -262,5 +262,5 @@ TEST(Placed, SynchronizeWaitsForGivenDevices) {
 }  // namespace
 }  // namespace tessera
 
-/// Tests fork on purpose while threads run.
+/// These tests fork while threads are running.
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks in forked children, and at the end of the program.
+// Tasks in child processes, and tasks at the end of the program.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@
 
 namespace tessera {
 
-/// Created before main, and therefore destroyed after all exit handlers have run.
+/// Created before main, so it is destroyed after all exit handlers have run.
 struct AtTheEnd {
   void (*check)() = nullptr;
   ~AtTheEnd() {
@@ -73,7 +73,7 @@ TEST(Exit, ReportsTasksThatDidNotRun) {
           ++ended;
         });
       const auto quick = [] { ++begun, ++ended; };
-      spawn(quick).then(quick);  // one is cancelled, one is skipped because of that
+      spawn(quick).then(quick);  // one task is cancelled, and the other one is skipped because of that
       while (begun == 0) std::this_thread::yield();
     });
     EXPECT_EQ(status, 0) << text;
@@ -137,5 +137,5 @@ TEST(Exit, DriverTasksEndBeforeStaticObjectsOfDriver) {
 }  // namespace
 }  // namespace tessera
 
-/// Tests fork on purpose while threads run.
+/// These tests fork while threads are running.
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }

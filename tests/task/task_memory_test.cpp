@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks when device memory is scarce or a device is lost: on fake GPUs, each test in its own process.
+// Tasks if device memory is scarce or a device is lost. Each test runs on fake GPUs in its own process.
 #include <gtest/gtest.h>
 
 #include "tessera/array/functions.h"
@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t mebi = 1 << 20;
 const Device gpu{Backend::cuda, 0};
 
-// Six arrays of 1 MiB whose newest contents are only on the GPU, unless `read` is set.
+// Returns six arrays of 1 MiB. Their newest contents are only on the GPU, unless `read` is true.
 std::vector<Array> left_by_tasks(bool read) {
   std::vector<Array> all;
   for (int i = 0; i < 6; ++i) all.push_back(Array::full({mebi / 4}, i, DType::f32, Device{}).eval());
@@ -34,11 +34,11 @@ TEST(TaskMemory, ReplicasAreEvictedBeforeMemoryRunsOut) {
       const std::vector<Array> left = left_by_tasks(read);
       set_memory_limit(gpu, memory_stats(gpu).live_bytes + mebi);
       const TaskCopies before = task_copies();
-      // Memory allocated by a task's function, not for its arguments.
+      // The function of a task allocates memory in addition to its arguments.
       const Task<float> one =
           spawn({.scope = cuda(0)}, [] { return sum(Array::ones({mebi}, DType::f32).eval()).item<float>(); });
       EXPECT_EQ(one.fetch(), mebi);
-      // Replicas that are also valid at home are freed without a copy.
+      // Replicas that are also valid on the home device are freed without a copy.
       EXPECT_EQ(task_copies().evicted - before.evicted > 0, !read);
       set_memory_limit(gpu, 0);
       for (std::size_t i = 0; i < left.size(); ++i)
@@ -63,7 +63,8 @@ TEST(TaskMemory, TaskThatDoesNotFitFailsWithItsNameAndNextOneRuns) {
   });
 }
 
-// Arguments that together exceed the memory fit if they are used in turn. A replica whose copy failed stays evictable.
+// Arguments of different tasks fit into memory one after another, although all of them together do not. A replica can
+// still be evicted if an earlier attempt to copy it failed.
 TEST(TaskMemory, ArgumentsAreEvictedBetweenTasks) {
   test::in_process(test::four_gpus(), [] {
     std::vector<Array> all;
@@ -99,7 +100,7 @@ TEST(TaskMemory, LostDeviceFailsItsTasksOnly) {
     EXPECT_EQ(here.to_vector<float>().at(3), 60);
     EXPECT_EQ(cpu.to_vector<float>().at(3), 60);
     test::expect_throw<DeviceLost>([&] { there.to_vector<float>(); }, {"cuda:0", "lost", "only"});
-    // Other devices still work.
+    // Other devices are not affected.
     EXPECT_EQ(spawn({.scope = cuda(1)}, [] { return sum(Array::ones({100})).item<float>(); }).fetch(), 100);
   });
 }

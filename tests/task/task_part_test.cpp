@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests whether parts of storages overlap, by comparing them with sets of bytes.
+// Decides whether parts of storages overlap, and compares the results with sets of bytes.
 #include "tessera/task/part.h"
 
 #include <gtest/gtest.h>
@@ -72,7 +72,8 @@ TEST(Parts, QuadrantsAreDisjointAndMiddleOverlapsAll) {
   }
 }
 
-/// Random views of one buffer, made by slicing and permuting. `regular`: overlap is decided exactly.
+/// Creates random views of one buffer by slicing and permuting. `regular` is set to false if the overlap may not be
+/// decided exactly.
 View random_view(std::mt19937_64& random, bool& regular) {
   const auto up_to = [&](std::int64_t n) {
     return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
@@ -80,14 +81,14 @@ View random_view(std::mt19937_64& random, bool& regular) {
   const Shape of{up_to(3) + 2, up_to(4) + 3, up_to(5) + 3};
   View v{{}, {}, 0, MatrixPart::none};
   Strides strides = contiguous_strides({3, 6, 7});
-  if (up_to(6) == 0) strides = contiguous_strides(of), regular = false;  // another shape of the same bytes
+  if (up_to(6) == 0) strides = contiguous_strides(of), regular = false;  // another shape for the same bytes
   for (int d = 0; d < 3; ++d) {
     const std::int64_t size = std::min(of[d], Shape{3, 6, 7}[d]), from = up_to(size),
                        to = from + up_to(size - from + 1);
     const std::int64_t step = up_to(4) == 0 ? 2 : 1;
     if (step != 1) regular = false;
     v.offset += from * strides[d];
-    if (up_to(3) == 0) continue;  // keep one index of this axis
+    if (up_to(3) == 0) continue;  // selects one index of this axis
     v.shape.push_back((to - from + step - 1) / step), v.strides.push_back(strides[d] * step);
   }
   if (v.shape.size() >= 2 && up_to(3) == 0) {
@@ -115,7 +116,7 @@ TEST(Parts, RandomViewsOverlapIfTheyShareElements) {
     ASSERT_FALSE(contains(part(a), part(b)) && !inside)
         << text(a) << "; " << text(b) << "; number " << i << " of seed " << test_seed();
     held += contains(part(a), part(b)) && !y.empty();
-    // Two bands of different axes may each overlap the box, but not each other.
+    // Two bands of different axes may both overlap the box without overlapping each other.
     const bool two_bands = a.triangle != MatrixPart::none && b.triangle != MatrixPart::none && a.strides != b.strides;
     if (regular && !two_bands) {
       ASSERT_EQ(said, truth) << text(a) << "; " << text(b) << "; number " << i << " of seed " << test_seed();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Placement of tasks that may run on several GPUs: on fake GPUs of different speeds, each test in its own process.
+// Placement of tasks that may run on several GPUs. Each test runs on fake GPUs of different speeds in its own process.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -31,7 +31,7 @@ double launches_of(F&& work) {
   work();
   return static_cast<double>(launches() - before);
 }
-/// Four GPUs on which a kernel takes one, one, two and four units of 6 ms.
+/// Four GPUs on which a kernel takes one, one, two and four units. A unit is 6 ms.
 constexpr double unit = 6e-3, speed = 1 + 1 + 0.5 + 0.25;
 void with_unequal_gpus(const std::function<void()>& body) {
   test::in_process(test::four_gpus({{"TESSERA_FAKE_DEVICES", "1,cuda=4"},
@@ -40,13 +40,13 @@ void with_unequal_gpus(const std::function<void()>& body) {
                    body);
 }
 
-TEST(Placement, CholeskyOnUnequalGpusIsWithinTwiceLowerBound) {
+TEST(Placement, CholeskyOnUnequalGpusTakesAtMostTwiceTheLowerBound) {
   with_unequal_gpus([] {
     constexpr std::int64_t tiles = 16, side = 4, n = tiles * side;
     const Scope gpus = cuda(all);
     const Array x = random_uniform({n, n}, 1, -1, 1, Device{});
     const Array spd = (matmul(x, x.transpose()) + n * BlockArray::identity(n, {n, n}).gather(Device{})).eval();
-    // Measures the launches of each task; the first run compiles kernels.
+    // Measures the launches of each task. The first run compiles the kernels.
     double factor = 0, solve = 0, update = 0;
     for (const Device d : gpus.devices()) {
       const DeviceScope there(d);
@@ -62,7 +62,7 @@ TEST(Placement, CholeskyOnUnequalGpusIsWithinTwiceLowerBound) {
       Queue::of(d).finish();
     }
     double best = 1e9;
-    for (int attempt = 0; attempt < 3 && best > 2; ++attempt) {  // the machine may be busy
+    for (int attempt = 0; attempt < 3 && best > 2; ++attempt) {  // repeat if the machine was busy
       BlockArray a = BlockArray::from(spd, {side, side}, gpus);
       synchronize(gpus);
       const TaskCopies before = task_copies();
@@ -83,14 +83,14 @@ TEST(Placement, CholeskyOnUnequalGpusIsWithinTwiceLowerBound) {
       const float off = max(abs(a.gather(Device{}) - cholesky(spd))).item<float>();
       EXPECT_LT(off, 1e-4f);
     }
-    // The ratio depends on an otherwise idle machine, so it is checked only in long runs.
+    // The ratio is only meaningful on an otherwise idle machine, so it is checked only in long runs.
     if (std::getenv("TESSERA_TEST_LONG")) {
       EXPECT_LT(best, 2);
     }
   });
 }
 
-// Tasks without data: fast devices get more of them, and none is idle.
+// For tasks without data, fast devices run more tasks than slow ones, and no device is idle.
 TEST(Placement, TasksWithoutDataRunWhereTheyFinishFirst) {
   with_unequal_gpus([] {
     std::map<Device, int> of_device;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// User-defined placement policies: on four fake GPUs, each test in its own process.
+// User-defined placement policies. Each test runs on four fake GPUs in its own process.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ void with_gpus(const char* kernel_us, const std::function<void()>& body) {
 }
 const auto where = [] { return this_task::device(); };
 
-/// Round robin; records the requests.
+/// Chooses the candidates in a round-robin manner, and records the requests.
 struct InTurn : PlacementPolicy {
   Device choose(const TaskToPlace& task) override {
     const std::lock_guard hold(lock);
@@ -87,7 +87,7 @@ TEST(Policy, ReceivesLoadAndDataOfEachCandidate) {
     for (int i = 0; i < 4; ++i) r.spawn(work, in(x), inout(y)).wait();
     const TaskToPlace& first = policy->asked.at(0);
     EXPECT_EQ(first.default_device, gpu(0))
-        << "most data is on a device outside of the scope: the least loaded one is chosen";
+        << "most data is outside of the scope, so the least loaded device must be chosen";
     EXPECT_EQ(first.bytes, 4000u + 3 * 2000);
     for (const auto& c : first.candidates) {
       EXPECT_EQ(c.bytes, c.device == gpu(2) ? 4000u : 0u);
@@ -167,7 +167,7 @@ TEST(Policy, PlacedTasksDoNotMigrate) {
     const auto work = [](Array& v) { return v += 1, this_task::device(); };
     Array x = Array::ones({16}).copy().eval();
     for (const Device d : cuda(all).devices())
-      spawn({.scope = Scope(d)}, work, inout(x)).wait();  // all durations are known
+      spawn({.scope = Scope(d)}, work, inout(x)).wait();  // measures the durations on all devices
     Region r({.scope = cuda(all), .policy = std::make_shared<Slowest>()});
     std::vector<Array> all_of(8);
     std::vector<Task<Device>> tasks;

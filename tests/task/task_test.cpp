@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks on every device: results, order, names, errors, cancellation, and tasks that end with their device's work. Fork
-// and exit are tested in task_exit_test.cpp.
+// Tasks on every device: results, order, names, errors, cancellation, and tasks that end when their device work
+// completes. task_exit_test.cpp tests forks and exits.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -33,7 +33,7 @@ void spin_until(const std::atomic<bool>& flag) {
   while (!flag) std::this_thread::yield();
 }
 const auto oops = []() -> int { throw std::runtime_error("oops"); };
-/// Runs `body` in a process with that many threads.
+/// Runs `body` in a process with this number of threads.
 template <class F>
 void with_threads(int threads, F&& body) {
   in_fresh_process([&] {
@@ -98,7 +98,7 @@ TEST_P(OnEveryDevice, KernelsRunAsTasks) {
       {.scope = GetParam()}, [&](const Array& z) { saxpy.launch({1000}, x, Array(z), 1.0f); }, made)
       .wait();
   EXPECT_EQ(made.fetch().to_vector<float>().at(7), 7);
-  // With a scope, it runs there, and its results are written back when read at home.
+  // With a scope, it runs there. Its results are written back when they are read on the home device.
   const Task<void> told = spawn({.scope = cpu()}, saxpy, Extent{1000}, x, y, 1.0f);
   EXPECT_EQ(told.device(), Device{});
   EXPECT_EQ(y.device(), GetParam());
@@ -144,7 +144,7 @@ TEST_P(OnEveryDevice, StrictPlacementIsInherited) {
 
 // --- Results
 
-TEST(Tasks, ArgumentsAreValuesReferencesAndTasks) {
+TEST(Tasks, AcceptValuesReferencesAndTasksAsArguments) {
   const Task<int> three = spawn([] { return 3; });
   EXPECT_EQ(spawn([](int a, double b) { return a * b; }, three, 2.5).fetch(), 7.5);
   int outside = 0;
@@ -185,7 +185,7 @@ TEST(Tasks, NamesDefaultToKernelOrLocation) {
   EXPECT_THROW(this_task::name(), Error);
 }
 
-TEST(Tasks, WaitingWorksInAnyOrderWithAnyNumberOfThreads) {
+TEST(Tasks, CanBeWaitedForInAnyOrderWithAnyNumberOfThreads) {
   for (const int threads : {1, 2, 3, 4})
     with_threads(threads, [] {
       for (int round = 0; round < 50; ++round) {
@@ -274,7 +274,7 @@ TEST(Tasks, ErrorsReachDependentTasksWithNames) {
   }
   EXPECT_EQ(unrelated.fetch(), 2);
   expect_contains(text_of<TaskError>([&] { spawn([](int) {}, bad).wait(); }), {"oops"});
-  // Through fetch() in a function, without a declared dependency.
+  // The error is passed on by fetch() in a function, without a declared dependency.
   expect_contains(text_of<TaskError>([&] { spawn({.name = "asks"}, [bad] { return bad.fetch(); }).fetch(); }),
                   {"task asks", "task bad", "oops"});
   expect_contains(text_of<TaskError>([&] { spawn([] { throw 5; }).wait(); }), {"not a std::exception"});
@@ -299,7 +299,7 @@ TEST(Tasks, ErrorsAreReportedOnce) {
   });
 }
 
-TEST(Tasks, Cancellation) {
+TEST(Tasks, CancelledTasksDoNotRun) {
   for (const int threads : {1, 2})
     with_threads(threads, [] {
       std::atomic<bool> begun = false, go = false;
@@ -335,7 +335,7 @@ TEST(Tasks, Cancellation) {
       EXPECT_TRUE(sees.fetch());
       EXPECT_THROW(later.wait(), TaskCancelled);
       EXPECT_THROW(spawn({.stop = source.get_token()}, [] {}).wait(), TaskCancelled);
-      synchronize();  // cancellations need not be observed
+      synchronize();  // cancellations are not reported if they are not observed
     });
 }
 
@@ -359,7 +359,7 @@ TEST(Tasks, WaitCyclesThrow) {
 
 // --- Asynchronous devices
 
-TEST(Tasks, GpuTasksEndWithTheirWorkAndReportItsFaults) {
+TEST(Tasks, GpuTasksEndWhenTheirWorkCompletesAndReportFaults) {
   in_fresh_process([] {
     auto& driver = add(Backend::cuda, {{DeviceKind::discrete_gpu, std::uint64_t{1} << 30}});
     const Device gpu{Backend::cuda, 0};
@@ -380,5 +380,5 @@ TEST(Tasks, GpuTasksEndWithTheirWorkAndReportItsFaults) {
 }  // namespace
 }  // namespace tessera
 
-/// Tests fork on purpose while threads run.
+/// These tests fork while threads are running.
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }

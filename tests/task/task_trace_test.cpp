@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traces, graphs of regions, statistics. The watchdog, and traces of whole programs, are tested in watchdog_test.cpp.
+// Traces, graphs of regions, and statistics. watchdog_test.cpp tests the watchdog and traces of whole programs.
 #include "tessera/task/trace.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 using namespace test;
 
-// On cpu:0, even if another device is current.
+// Creates an array on cpu:0, even if another device is current.
 Array filled(std::int64_t elements, float value) {
   const DeviceScope here{Device{}};
   Array a = Array::full({elements}, value).copy();
@@ -29,7 +29,7 @@ Array filled(std::int64_t elements, float value) {
 TEST(Trace, ContainsTasksWithNamesAndDependencies) {
   const Trace seen = trace();
   const Task<int> one = spawn({.name = "one"}, [] { return 1; });
-  one.wait();  // it has ended when the next one is created: there is still an arrow
+  one.wait();  // it has ended when the next task is created, but there must still be an arrow
   const Task<int> two = spawn(
       {.name = "two \"quoted\"\n"}, [](int x) { return x + 1; }, one);
   Array a = filled(100, 0);
@@ -85,7 +85,7 @@ TEST(Trace, ContainsWaitsKernelsAndCopies) {
   }));
   EXPECT_TRUE(std::ranges::any_of(copies, [](const json& e) { return e.at("name") == "copy interp:0 to cpu:0"; }));
   const json inner = named(events, "inner");
-  // If another thread ran it and it ended before the wait began, there is no wait.
+  // If another thread ran the task and it ended before the wait began, there is no wait event.
   for (const json& e : waits)
     if (e.at("name") == "wait for inner") {
       EXPECT_TRUE(within(e, named(events, "outer")));
@@ -131,7 +131,7 @@ TEST(Trace, IsWrittenWhenStopped) {
   {
     const Trace outer = trace();
     spawn({.name = "before"}, [] {}).wait();
-    const Trace inner = trace(path);  // written by its destructor
+    const Trace inner = trace(path);  // written by the destructor
     spawn({.name = "in both"}, [] {}).wait();
     EXPECT_EQ(of_kind(checked(outer.json()), "task").size(), 2u);
     EXPECT_EQ(of_kind(checked(inner.json()), "task").size(), 1u);
@@ -185,7 +185,7 @@ TEST(Trace, IsConsistentWhileManyThreadsWrite) {
 }
 
 TEST(Trace, DropsEventsWhenMemoryIsFull) {
-  std::atomic<std::int64_t> room = 200'000;  // three chunks of 64 KiB
+  std::atomic<std::int64_t> room = 200'000;  // sufficient for three chunks of 64 KiB
   detail::tracing::Log log("thread");
   int kept = 0, asked = 0;
   for (; asked < 10'000; ++asked) kept += log.add({.kind = detail::tracing::Kind::made, .task = 1}, "a name", room);
@@ -247,12 +247,12 @@ TEST(Dot, ContainsTasksOfRegionAndDependencies) {
   EXPECT_EQ(std::ranges::count(text, '{'), std::ranges::count(text, '}'));
 }
 
-TEST(Dot, WithoutTraceThrowsWithRemedy) {
+TEST(Dot, ThrowsIfNoTraceIsActive) {
   Region r;
   expect_contains(text_of<ArgumentError>([&] { dot(r); }), {"dot", "no trace is active", "auto seen = trace();"});
   const Trace seen = trace();
   EXPECT_EQ(dot(r).find("label"), std::string::npos);
-  r.spawn({.name = "later"}, [] {});  // in a region that existed before the trace
+  r.spawn({.name = "later"}, [] {});  // the region existed before the trace
   expect_contains(dot(r), {"later\\ncpu:0"});
 }
 
@@ -264,7 +264,7 @@ TEST(Summary, CountsTasksTimesCopiesAndWaits) {
   for (int i = 0; i < 3; ++i)
     r.spawn(
         {.scope = Device{Backend::interp, 0}, .name = "remote"}, [](Array& v) { v += 1; }, inout(x));
-  // A waiting task is not working.
+  // The time in which a task waits for others is not included in its duration.
   r.spawn({.name = "waits"}, [] {
     std::atomic<bool> begun = false;
     const Task<void> slow = spawn({.name = "slow"}, [&] {

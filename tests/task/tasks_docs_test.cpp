@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps docs/tasks.md correct: each C++ block of the page is contained in this file, compiled and executed, and the
-// error messages that the page shows are compared.
+// Checks docs/tasks.md. Every C++ block of the page is contained in this file, where it is compiled and run. Error
+// messages on the page are compared.
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 
@@ -24,7 +24,7 @@ const test::DocsPage& page() {
   return one;
 }
 
-/// A new temporary folder as the working directory.
+/// Uses a new temporary folder as the working directory.
 struct InFolder {
   InFolder() { std::filesystem::current_path(folder.path()); }
   ~InFolder() { std::filesystem::current_path(before); }
@@ -42,7 +42,7 @@ TEST(TasksDocs, EveryHeaderExampleIsCompiledHere) {
   EXPECT_GE(headers, 10);
 }
 
-// The following code must match the page character by character.
+// The following code must be identical to the code on the page.
 // clang-format off
 
 namespace first_program {
@@ -154,7 +154,7 @@ float twelve = nested.fetch();
   EXPECT_EQ(first, 1);
 }
 
-TEST(TasksDocs, WhatATaskDoesNotSay) {
+TEST(TasksDocs, UndeclaredAccesses) {
 Array weights = Array::wrap(Storage::allocate(Device{}, 4000, "weights"), DType::f32, {1000});
 weights.fill(1);
 std::latch looked(1);  // keeps "prepare" running
@@ -285,7 +285,7 @@ std::puts(to_string(summary()).c_str());
   EXPECT_GT(std::filesystem::file_size("graph.dot"), 1000u);
 }
 
-TEST(TasksDocs, SeeingWhatHappens) {
+TEST(TasksDocs, TracesAndGraphs) {
   const InFolder folder;
 
 auto seen = trace("run.json");

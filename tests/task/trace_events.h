@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parses traces for tests, and checks the rules that every trace must follow.
+// Parses traces for tests, and checks the rules that every trace must obey.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ namespace tessera::test {
 
 using nlohmann::json;
 
-/// A path in the folder for temporary files, unique to this process.
+/// Returns a path in the folder for temporary files. The name is unique to this process.
 inline std::filesystem::path file_of(const std::string& name) {
   return std::filesystem::temp_directory_path() / ("trace_test_" + std::to_string(::getpid()) + "_" + name);
 }
@@ -28,8 +28,8 @@ inline std::string content_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// Returns the trace's events after checking what viewers require: complete events of a row nest, and each arrow has
-/// two ends, each inside an event of its row.
+/// Returns the trace's events after checking the rules of viewers: complete events of a row must be nested, and each
+/// arrow must have two ends, each inside an event of its row.
 inline std::vector<json> checked(const std::string& text) {
   const json all = json::parse(text);
   std::vector<json> events = all.at("traceEvents");
@@ -86,7 +86,7 @@ inline std::vector<json> of_kind(const std::vector<json>& events, const char* ca
     if (e.at("ph") == "X" && e.at("cat") == category) some.push_back(e);
   return some;
 }
-/// The only task with this name.
+/// Returns the only task with this name.
 inline json named(const std::vector<json>& events, const std::string& name) {
   json found;
   int count = 0;
@@ -95,7 +95,7 @@ inline json named(const std::vector<json>& events, const std::string& name) {
   EXPECT_EQ(count, 1) << name;
   return found;
 }
-/// True if an arrow goes from the end of `from` to the beginning of `to`.
+/// Returns true if an arrow goes from the end of `from` to the beginning of `to`.
 inline bool arrow(const std::vector<json>& events, const json& from, const json& to, const char* name = nullptr) {
   std::set<int> begun;
   for (const json& e : events)

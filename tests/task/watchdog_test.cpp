@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Observing the tasks of a whole program: traces requested by the environment or written at exit, and the watchdog.
-// Each test runs in a forked child of a process without threads, as the thread sanitizer requires.
+// Observation of whole programs: traces requested by environment variables or written at exit, and the watchdog. Each
+// test runs in a child process that is forked before threads are created, as the thread sanitizer requires.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -50,13 +50,13 @@ TEST(Trace, ContainsRowForAsynchronousDevice) {
     EXPECT_TRUE(arrow(events, there["first"], here["second"]));
     const TaskSummary s = summary();
     EXPECT_EQ(s.ended, 3u);
-    EXPECT_GE(std::ranges::find(s.times, "first", &TaskTimes::name)->total, 0.015);  // it was delayed by 20 ms
+    EXPECT_GE(std::ranges::find(s.times, "first", &TaskTimes::name)->total, 0.015);  // the task was delayed by 20 ms
   });
 }
 
 // --- Environment variables and exit
 
-/// The standard error output of a child that runs `body` and exits normally.
+/// Returns the standard error output of a child process that runs `body` and exits normally.
 std::string errors_of(const std::function<void()>& body) {
   const auto [text, code] = test::errors_at_exit(body);
   EXPECT_EQ(code, 0) << text;
@@ -73,12 +73,12 @@ TEST(Trace, IsWrittenAtExit) {
       spawn({.name = "parent's"}, [] {}).wait();
       in_fresh_process([] {
         spawn({.name = "child's"}, [] {}).wait();
-        EXPECT_THROW(summary(), ArgumentError);  // the parent's trace does not record the child
+        EXPECT_THROW(summary(), ArgumentError);  // the parent's trace does not record the child process
         const Trace own = trace();
         spawn({.name = "child's"}, [] {}).wait();
         EXPECT_EQ(of_kind(checked(own.json()), "task").size(), 1u);
       });
-      static std::atomic<bool> runs = false;  // a task that did not run would be reported
+      static std::atomic<bool> runs = false;  // a task that does not run would be reported
       spawn({.name = "still runs"}, [] { runs = true, std::this_thread::sleep_for(50ms); });
       while (!runs) std::this_thread::yield();
     });
@@ -95,7 +95,7 @@ TEST(Trace, EnvironmentAndProgramTracesAreBothWritten) {
   EXPECT_EQ(errors_of([&] {
               ::setenv("TESSERA_TASK_TRACE", of_all.c_str(), 1);
               {
-                const Trace seen = trace(of_one);  // the first call into the library
+                const Trace seen = trace(of_one);  // the first call of a library function
                 spawn({.name = "one"}, [] {}).wait();
               }
               spawn({.name = "two"}, [] {}).wait();
@@ -151,7 +151,7 @@ TEST(Watchdog, ReportsStuckTaskAndWaitingTasks) {
   EXPECT_EQ(said.find('\x1b'), said.npos);
   std::size_t warnings = 0;
   for (std::size_t at = 0; (at = said.find("no task has ended", at)) != said.npos; ++at) ++warnings;
-  // At most one per period, even on a slow machine.
+  // There is at most one warning per period, even on a slow machine.
   EXPECT_LE(static_cast<double>(warnings), std::max(1.0, std::atof(said.c_str() + said.rfind("after ") + 6) / 0.3))
       << said;
 }
@@ -182,5 +182,5 @@ TEST(Watchdog, InvalidPeriodThrowsForEachTask) {
 }  // namespace
 }  // namespace tessera
 
-/// Tests fork on purpose while threads run.
+/// These tests fork while threads are running.
 extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
