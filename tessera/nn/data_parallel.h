@@ -12,7 +12,7 @@ void check_devices(const std::vector<Device>& devices);
 
 /// The samples that one device processes.
 struct BatchPart {
-  std::vector<Array> arrays;  ///< on the device
+  std::vector<Array> arrays;  ///< arrays on this device
   double weight = 1;          ///< fraction of the batch's samples
 };
 /// Splits arrays along axis 0 into one part per device. If the extent is not a multiple of the number of devices, the

@@ -20,7 +20,7 @@ concept Positioned = requires(Data& data, DataPosition to) {
 };
 }  // namespace detail
 
-/// Options of fit(). `loss` is required. Either `epochs` or `steps` must be set.
+/// Options of fit(). `loss` is required. At least one of `epochs` and `steps` must be set.
 template <class Model, class Batch>
 struct FitOptions {
   /// Returns the loss of a batch as a single number.
@@ -37,8 +37,8 @@ struct FitOptions {
   /// CSV file to write. A row is added after each epoch, and every `csv_every` steps.
   std::string csv = {};
   std::uint64_t csv_every = 0;  ///< Steps between rows of the CSV file; 0: only after each epoch.
-  std::string checkpoint =
-      {};  ///< checkpoint file, written after each epoch, every `checkpoint_every` steps, and at the end
+  /// Checkpoint file, written after each epoch, every `checkpoint_every` steps, and at the end.
+  std::string checkpoint = {};
   std::uint64_t checkpoint_every = 0;  ///< Steps between checkpoints; 0: only after each epoch.
   bool resume = false;                 ///< resume from the checkpoint if the file exists
   TrainerOptions trainer = {};         ///< Options of the trainer.

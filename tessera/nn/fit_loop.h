@@ -27,8 +27,8 @@ struct FitProgress {
   double seconds = 0;                       ///< seconds since fit() was called
   bool over = false;                        ///< true in the last report
 };
-std::string to_string(
-    const FitProgress& progress);  ///< Formats as one line: "epoch 1/5  step 120/600  loss 0.31  2 s".
+/// Formats as one line: "epoch 1/5  step 120/600  loss 0.31  2 s".
+std::string to_string(const FitProgress& progress);
 
 /// Functions that fit() calls while it trains.
 struct FitCallbacks {
@@ -64,8 +64,8 @@ struct FitResult {
   Figures figures = {};                 ///< figures of the last validation; with early stopping, of the best one
   double seconds = 0;                   ///< Duration in seconds.
 };
-std::string to_string(
-    const FitResult& result);  ///< Formats as one line: "done after 5 epochs, 600 steps, 12 s; loss 0.31".
+/// Formats as one line: "done after 5 epochs, 600 steps, 12 s; loss 0.31".
+std::string to_string(const FitResult& result);
 
 namespace detail {
 

@@ -11,8 +11,8 @@ namespace tessera::detail {
 
 /// Describes a layer that a Sequential calls.
 struct ObservedLayer {
-  std::string
-      path;  ///< index in the Sequential, "0", prefixed with the path of the Sequential if that is known: "layers.0"
+  /// The index in the Sequential, "0". It is prefixed with the path of the Sequential if that is known: "layers.0".
+  std::string path;
   std::string_view kind;     ///< name of the layer's type
   std::uint64_t bytes = 0;   ///< size of its parameters and state
   DType dtype = DType::f32;  ///< dtype of its largest array

@@ -31,8 +31,8 @@ class PackedWeight {
   std::shared_ptr<const Weight> weight_;
 };
 template <>
-inline constexpr bool holds_no_arrays<PackedWeight> =
-    true;  // its arrays cannot be moved, because the layout is device-specific
+// Its arrays cannot be moved, because the layout is device-specific.
+inline constexpr bool holds_no_arrays<PackedWeight> = true;
 
 /// A second copy of a weight matrix, created by compile(). Each input's weights are contiguous, so that the product
 /// with a single sample can skip zeros. Copies share it.

@@ -31,8 +31,8 @@ Device reference_for(Device device) {
 /// Largest accepted difference between two devices, relative to the largest element of the result. Devices sum in
 /// different orders, so rounding differs.
 double layer_tolerance(const Array& layer_output, bool packed) {
-  if (packed)
-    return 0.02;  // inputs are rounded to 8 bits, and values halfway between two numbers may be rounded up or down
+  // Inputs are rounded to 8 bits, and values halfway between two numbers may be rounded up or down.
+  if (packed) return 0.02;
   switch (layer_output.dtype()) {
     case DType::f16: return 0x1p-8;
     case DType::bf16: return 0x1p-5;
@@ -313,8 +313,7 @@ Compiled ModelCompiler::finish(const std::function<Pass(Device device, bool plai
     std::optional<Array> one;  // single samples may use a different code path
     if (sample.rank() > 1 && whole.rank() > 0 && whole.shape(0) == sample.shape(0)) try {
         one = compiled(sample.slice(0, 0, 1));
-      } catch (
-          const ShapeError&) {  // the model accepts only this number of samples, or its first axis is not the samples
+      } catch (const ShapeError&) {  // the number of samples is fixed, or axis 0 is not samples
       }
     const Device reference = reference_for(device_);
     const DeviceScope scope(reference);

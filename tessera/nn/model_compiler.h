@@ -72,8 +72,8 @@ struct CompileReport {
   bool recorded = false;      ///< True if the pass is recorded and replayed.
   bool one_call = false;      ///< the pass is submitted with one driver call
   std::string not_recorded;   ///< why the pass is not recorded; empty if it is
-  std::optional<double>
-      worst;  ///< with `verify`: largest difference in the result, relative to the largest element of the result
+  /// With `verify`: largest difference in the result, relative to the largest element of the result.
+  std::optional<double> worst;
 };
 std::string to_string(const CompileReport& report);  ///< Formats the report as a table.
 
@@ -84,9 +84,8 @@ class LayerFault : public Error {
   LayerFault(const std::string& text, std::string layer, std::int64_t element)
       : Error(text), layer_(std::move(layer)), element_(element) {}
   const std::string& layer() const { return layer_; }  ///< path of the layer; "(whole)" for the recorded pass
-  std::int64_t element() const {
-    return element_;
-  }  ///< index of the largest difference in the layer's result, in C order
+  /// Index of the largest difference in the layer's result, in C order.
+  std::int64_t element() const { return element_; }
 
  private:
   std::string layer_;
@@ -151,7 +150,7 @@ class ModelCompiler {
   const CompileOptions options_;
   Device device_;
   DType input_dtype_ = DType::f32;
-  std::map<std::string, std::string> notes_;  ///< by layer
+  std::map<std::string, std::string> notes_;  ///< changes of each layer, by path
 };
 
 template <class T>

@@ -74,9 +74,8 @@ class Optimiser {
   void prepare(const detail::Parts& model);
   void unshare();                             ///< copies the state if copies of this optimiser share it
   std::vector<std::string> patterns() const;  ///< patterns of the groups, for pack
-  static bool optional_array(std::string_view name) {
-    return name == "idle";
-  }  ///< whether files may lack this array (see load_arrays)
+  /// Returns true if files may lack this array; see load_arrays.
+  static bool optional_array(std::string_view name) { return name == "idle"; }
 
  protected:
   /// Settings of one group for parameters with the same number of steps. `step` counts from 1.

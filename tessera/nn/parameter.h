@@ -25,16 +25,14 @@ class ModelArray : public Array {
  public:
   /// The path in the model, such as "layers.1.weight". Empty before setup().
   const std::string& path() const;
-  bool empty() const {
-    return size() == 0;
-  }  ///< True before setup(), and if the array is absent, for example the bias of a layer without bias.
+  /// True before setup(), and if the array is absent, for example the bias of a layer without bias.
+  bool empty() const { return size() == 0; }
   /// True for a Parameter that is not frozen.
   bool trained() const { return kind_ == Kind::parameter && !frozen_; }
   /// True for a StateArray.
   bool state() const { return kind_ == Kind::state; }
-  bool frozen() const {
-    return frozen_;
-  }  ///< True for a Parameter that is not trained because of freeze(model, pattern).
+  /// True for a Parameter that is not trained because of freeze(model, pattern).
+  bool frozen() const { return frozen_; }
 
   /// Sets the shape and the initialiser that setup() uses. An array that already has values keeps them. Throws
   /// ShapeError if those values have another shape.

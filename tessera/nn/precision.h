@@ -41,7 +41,7 @@ void freeze_as(const Parts& parts, const ConstParts& other);
 /// Manages the 16-bit copies of a model's parameters, and the loss scale.
 class Precision {
  public:
-  Precision() = default;  ///< plain f32
+  Precision() = default;  ///< computes in f32, without copies
   /// `asked` is the name of the calling function in error messages. Throws ArgumentError if an option is out of range
   /// or a pattern matches no parameter, and DtypeError if parameters are not f32. The memory of the parameters must not
   /// be replaced after this call.
@@ -66,7 +66,7 @@ class Precision {
   // Functions for loss scaling. Call them only if scales() is true.
   Array scaled(const Array& loss) const;  ///< scaled loss, as f32 (f64 for f64)
   Array inverse() const;                  ///< factor that removes the scale from the gradients
-  Array is_at_min_scale() const;          ///< bool
+  Array is_at_min_scale() const;          ///< bool array: true if the scale cannot decrease
   /// Adjusts the scale after a step. `finite` is a bool array that is true if the step was finite. `stopped` is an
   /// optional u64 array; if it is not 0, the scale does not change.
   void update(const Array& finite, const std::optional<Array>& stopped);
@@ -155,9 +155,8 @@ class MixedPrecision {
     step(optimiser, model, gradient, &mode);
   }
 
-  std::uint64_t skipped() const {
-    return state_.skipped_steps();
-  }  ///< number of skipped steps so far; waits for the device
+  /// Number of skipped steps so far; waits for the device.
+  std::uint64_t skipped() const { return state_.skipped_steps(); }
   /// Returns the loss scale, or 1 without loss scaling. Waits for the device.
   double scale() const { return state_.scale(); }
 

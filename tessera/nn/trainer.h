@@ -145,11 +145,11 @@ class Trainer : public TrainerBase {
     detail::ReplicaCopies copies;
   };
   Model model_;
-  std::vector<Replica> replicas_;      ///< for each device except the first
+  std::vector<Replica> replicas_;      ///< one for each device except the first
   std::optional<Model> narrow_model_;  ///< shares the model's memory, except for the 16-bit copies
   Loss loss_;
   const Batch* next_ = nullptr;             ///< set only during step()
-  std::vector<std::optional<Batch>> held_;  ///< by slot
+  std::vector<std::optional<Batch>> held_;  ///< the batch of each slot
 };
 
 }  // namespace tessera

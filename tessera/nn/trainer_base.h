@@ -20,8 +20,8 @@ namespace tessera {
 struct TrainerOptions {
   std::uint64_t seed = 0;                ///< Seed of random numbers that layers draw in training, for example Dropout.
   std::optional<double> clip_norm = {};  ///< Maximum norm for clip_gradient_norm, called before each update.
-  std::optional<double> clip_value =
-      {};                       ///< Limit for clip_gradient_value, called before each update and before clip_norm.
+  /// Limit for clip_gradient_value, called before each update and before clip_norm.
+  std::optional<double> clip_value = {};
   std::int64_t accumulate = 1;  ///< Steps per update. The update uses the mean of their gradients.
   /// Record steps (device/queue/checked_sequence.h). For each batch shape, the second and third steps are recorded, and
   /// later steps are replayed. Results are bit-identical. A replay does not call the loss, so changes of host values
@@ -115,8 +115,8 @@ class TrainerBase {
   TrainerBase(AnyOptimiser optimiser, const TrainerOptions& options);
   void begin(detail::Parts parts);  ///< arrays of the trained model; their memory must not move
   bool narrows() const { return precision_.narrows(); }
-  void narrow(
-      detail::Parts parts);  ///< arrays of the model with 16-bit copies, which shares memory with the trained one
+  /// Arrays of the model with 16-bit copies, which shares memory with the trained one.
+  void narrow(detail::Parts parts);
   /// Returns the loss times the loss scale. The gradient is computed from this product.
   Array scaled(const Array& loss) const { return precision_.scales() ? precision_.scaled(loss) : loss; }
   void forget() noexcept;  ///< discards all recordings
@@ -173,7 +173,7 @@ class TrainerBase {
   std::vector<std::unique_ptr<Slot>> slots_;
   std::unique_ptr<Recordings> recorded_;
   std::string not_recorded_;
-  std::uint64_t dropped_ = 0;  ///< number of evicted slots
+  std::uint64_t dropped_ = 0;  ///< number of slots that were evicted
   bool wrote_ = false;         ///< this step has already written memory, so it cannot be restarted
 };
 

@@ -151,8 +151,8 @@ void expect_formula(OnEveryDevice& test, const char* name, Make&& make, const Fo
   static_cast<void>(test);
   std::mt19937_64 random(testing::seed());
   std::uniform_real_distribution<float> draw(-1, 1);
-  for (const bool late :
-       {false, true})  // if true, the bias has no gradient in some steps, and these steps must not change its moments
+  // If true, the bias has no gradient in some steps, and these steps must not change its moments.
+  for (const bool late : {false, true})
     for (const bool packed : {false, true})
       for (const bool groups : {false, true}) {
         int made = 0;
@@ -247,8 +247,8 @@ TEST_P(OnEveryDevice, SkippedStepsAreNotCountedForParametersWithLateGradients) {
   Model model = model_of(Doubles(10, 0));
   Adam optimiser(model, {.lr = 1});
   std::uint64_t skipped = 0;
-  for (int step = 1; step <= 8;
-       ++step) {  // the gradient is 1, so each counted step changes the parameter by the learning rate
+  // The gradient is 1, so each counted step changes the parameter by the learning rate.
+  for (int step = 1; step <= 8; ++step) {
     Model gradient;
     gradient.weight = Array::ones({2, 3});
     if (step >= 4 && step != 6) gradient.bias = Array::ones({4});

@@ -173,7 +173,7 @@ class Builder {
     Linear m = windows(to, l.kernel, stride, l.padding, 1, 1, to[0], true);
     const double n = static_cast<double>(l.kernel.rows * l.kernel.columns);
     m.weights.assign(static_cast<std::size_t>(n), 1 / n);
-    m.terms = l.kernel.rows * l.kernel.columns + 4;  // for the division, or for rounding the factor and its product
+    m.terms = l.kernel.rows * l.kernel.columns + 4;  // the rounding of the division is included
     const std::vector<double> bias(static_cast<std::size_t>(m.rows), 0.0);
     shape_ = to;
     affine(std::move(m), bias);

@@ -23,7 +23,7 @@ struct Linear {
   std::vector<std::size_t> first;  ///< index of each row's first run, followed by the number of runs
   std::vector<Run> runs;
   std::vector<double> weights;
-  std::vector<double> bias;      ///< for each row
+  std::vector<double> bias;      ///< one value for each row
   std::vector<double> absolute;  ///< for each row: sum of |weight|, rounded up
   std::int64_t terms = 0;        ///< largest number of terms in a row, including the bias
 };

@@ -67,8 +67,8 @@ struct Counterexample {
   std::optional<Array> other_input, other_output;
   std::string what;  ///< description, such as "output 3 is 1.25, above 1"
 };
-std::string to_string(
-    const Counterexample& found);  ///< Describes the violation and the first inputs and outputs, on several lines.
+/// Describes the violation and the first inputs and outputs, on several lines.
+std::string to_string(const Counterexample& found);
 
 namespace verification {
 

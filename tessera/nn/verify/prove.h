@@ -24,8 +24,8 @@ struct ProveProgress {
   double share = 0;                      ///< fraction of the inputs (by volume) for which the property is proven so far
   double seconds = 0;                    ///< Seconds since the start.
 };
-std::string to_string(
-    const ProveProgress& progress);  ///< Formats as "12 boxes, 3 waiting, proven for 40 % of the inputs, 2 s".
+/// Formats as "12 boxes, 3 waiting, proven for 40 % of the inputs, 2 s".
+std::string to_string(const ProveProgress& progress);
 
 /// Options of prove().
 struct ProveOptions {
@@ -59,7 +59,7 @@ struct Proof {
   double margin = 0;
   std::int64_t kept_class = -1;  ///< the class of the box's centre; for robust
   double share = 0;              ///< fraction of the inputs, by volume, for which it is proven; 1 means all
-  std::uint64_t boxes = 0;       ///< boxes examined
+  std::uint64_t boxes = 0;       ///< number of boxes examined
   double seconds = 0;            ///< Duration in seconds.
   /// The splits of the box in pre-order. For a part that is split, the index of the input element that is bisected. For
   /// other parts, -1 if intervals decide it, and -2 if linear bounds decide it.
@@ -75,8 +75,8 @@ struct Subject {
   std::function<Array(const Array& x)> run;  ///< Calls the model.
   Device device;                             ///< The model's device.
 };
-Device device_of(
-    const Layers& layers);  ///< Returns the device of the first array, or current_device() if there are no arrays.
+/// Returns the device of the first array, or current_device() if there are no arrays.
+Device device_of(const Layers& layers);
 /// Converts a model to a Subject. The Subject refers to the model.
 template <class Model>
 Subject subject_of(const Model& model) {

@@ -10,9 +10,8 @@ struct Query {
   std::vector<Goal> goals;
   Region root;
   std::optional<Ball> ball;  ///< set for robust
-  std::int64_t outputs = 0,
-               kept_class =
-                   -1;  ///< class of the centre; -1 if the property is not robust, or if an output at the centre is NaN
+  /// Class of the centre; -1 if the property is not robust, or if an output at the centre is NaN.
+  std::int64_t outputs = 0, kept_class = -1;
   /// Returns the ball that restricts the inputs in addition to the region, or nullptr.
   const Ball* analysis_ball() const { return ball && ball->norm != Norm::infinity ? &*ball : nullptr; }
 };
