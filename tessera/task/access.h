@@ -148,8 +148,8 @@ class AccessOrder {
     Device device;
     Access mode = Access::in;  // mode of the writers
     bool open = false;         // more tasks may join the commuting writers
-    bool overwritten =
-        false;             // the storage was overwritten on another device, so the writers' results are no longer used
+    // The storage was overwritten on another device, so the writers' results are no longer used.
+    bool overwritten = false;
     bool is_full = false;  // covers the whole storage; may be false although the entry does
     Listed listed = Listed::no;
     Nodes<1> writers;  // the last writer, or all commuting writers

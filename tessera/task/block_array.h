@@ -125,8 +125,8 @@ class BlockArray {
   BlockArray to(const Scope& scope, const Distribution& distribution = {}) const;
   BlockArray retile(Shape tile) const;  ///< Returns a copy with another tile shape on the same devices.
   BlockArray copy() const;              ///< Returns a copy that does not share memory.
-  BlockArray astype(DType dtype)
-      const;  ///< Converts to another dtype, deferred. Returns the block array itself if it already has the dtype.
+  /// Converts to another dtype, deferred. Returns the block array itself if it already has the dtype.
+  BlockArray astype(DType dtype) const;
   BlockArray transpose() const;  ///< Reverses the dimensions. Copies each tile on its device.
   /// Evaluates all deferred tiles.
   void eval() const;
@@ -374,7 +374,7 @@ std::string to_string(const BlockArray& a);
 enum class Edge : std::uint8_t { wrap, clamp, pad };
 /// Options of stencil().
 struct Halo {
-  std::int64_t distance = 1;  ///< How neighbours beyond the edge are defined.
+  std::int64_t distance = 1;  ///< Maximum distance of neighbours.
   Edge edge = Edge::clamp;    ///< How neighbours beyond the edge are defined.
   double value = 0;           ///< value used by Edge::pad
 };

@@ -207,8 +207,8 @@ void syrk_into(BlockArray& c, const BlockArray& a, double alpha, double beta) {
   for (std::int64_t i = 0; i < c.grid()[0]; ++i)
     for (std::int64_t j = 0; j <= i; ++j) {
       const Tile to = c.tile(i, j);
-      if (a.grid()[1] ==
-          0)  // multiply by beta with an empty product, which leaves elements above the diagonal unchanged
+      // Multiply by beta with an empty product, which leaves elements above the diagonal unchanged.
+      if (a.grid()[1] == 0)
         r.spawn(
             on(to, "scale"),
             [beta, diagonal = i == j](Array& x) {

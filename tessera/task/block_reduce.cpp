@@ -52,8 +52,8 @@ BlockArray along(const BlockArray& a, std::size_t axis, const Reduction& by) {
       Shape extent = shape;
       for (std::size_t e = 0; e < extent.size(); ++e) extent[e] = std::min(tile[e], shape[e] - index[e] * tile[e]);
       extent[axis] = 0;
-      total = by.reduce(Array::zeros(extent, a.dtype()), {d},
-                        true);  // the reduction of an empty array; some reductions throw
+      // The reduction of an empty array; some reductions throw.
+      total = by.reduce(Array::zeros(extent, a.dtype()), {d}, true);
     }
     Device device;
     for (std::int64_t i = 0; i < a.grid()[axis]; ++i) {

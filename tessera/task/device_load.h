@@ -25,9 +25,8 @@ class DeviceLoad {
   /// Records that a task that began at `begun` has finished its work.
   void end(std::int64_t begun) noexcept;
 
-  std::uint32_t placed() const noexcept {
-    return placed_.load(std::memory_order_relaxed);
-  }  ///< number of placed tasks that have not ended
+  /// Number of placed tasks that have not ended.
+  std::uint32_t placed() const noexcept { return placed_.load(std::memory_order_relaxed); }
   std::uint32_t begun() const noexcept { return begun_.load(std::memory_order_relaxed); }  ///< number of running tasks
   /// Median time in nanoseconds for which recent tasks kept the device busy. 0 if no task has ended.
   std::int64_t median() const noexcept { return median_.load(std::memory_order_relaxed); }

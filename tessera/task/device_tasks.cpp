@@ -27,8 +27,8 @@ namespace tessera::detail {
 
 namespace {
 
-constexpr std::size_t most_kept =
-    64;  // maximum number of unobserved errors that are kept; further ones are only counted
+// Maximum number of unobserved errors that are kept; further ones are only counted.
+constexpr std::size_t most_kept = 64;
 constexpr std::size_t most_named = 3;  // maximum number of cancelled tasks that the message at exit names
 
 struct Failed {

@@ -17,10 +17,10 @@ class PlacementPolicy;  // policy.h
 /// Options of a task: `spawn({.scope = cuda(all), .priority = 2}, f, x)`, `with({.scope = gpus})`. Options that are not
 /// set are inherited from the thread that creates the task.
 struct TaskOptions {
-  std::optional<Scope> scope =
-      {};  ///< devices on which it may run; default: the device with most of its data, or cpu:0
-  std::optional<int> priority =
-      {};  ///< from -4 to 3 (other values are clamped); default: 0; tasks with a higher priority run first
+  /// Devices on which it may run; default: the device with most of its data, or cpu:0.
+  std::optional<Scope> scope = {};
+  /// From -4 to 3 (other values are clamped); default: 0; tasks with a higher priority run first.
+  std::optional<int> priority = {};
   std::optional<std::stop_token> stop =
       {};  ///< cancels the task if it has not begun; a running task can check `this_task::stop_requested`
   std::shared_ptr<PlacementPolicy> policy = {};  ///< chooses one of the devices in the scope (policy.h)

@@ -46,9 +46,10 @@ std::optional<Frame> frame_of(const StoragePart& a, const StoragePart& b) {
   return frame;
 }
 
-/// Converts the distance between two parts in bytes to a position in the frame. Several positions may be possible: in
-/// rows of s elements, a distance of r elements is also r - s elements from the next row. Calls `meets(frame)` for each
-/// position at which the boxes of the two parts overlap, until it returns true.
+/// Finds the positions in the frame that the second part may have, `distance` bytes after the first part, and calls
+/// `meets(frame)` for each position at which the boxes of the two parts overlap. Stops when it returns true. There may
+/// be two positions: with rows of s elements, a distance of r elements is also a distance of r - s elements from the
+/// next row.
 template <class F>
 bool any_place(Frame& frame, std::int64_t distance, const F& meets, std::uint32_t element, int axis = 0) {
   const std::int64_t stride = frame.stride[axis];

@@ -24,8 +24,8 @@ std::pair<std::int64_t, std::int64_t> band_of(MatrixPart triangle);
 /// and `low` <= column - row <= `high`. Strides are in descending order.
 struct StoragePart {
   static constexpr std::size_t most_axes = 6;  ///< Maximum number of axes that can be described.
-  static constexpr std::int64_t unbounded =
-      std::numeric_limits<std::int64_t>::max() / 4;  ///< The band has no limit on this side.
+  /// The band has no limit on this side.
+  static constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max() / 4;
 
   std::uint64_t begin = 0, end = 0;  ///< byte offsets of the first element, and of the end of the last element
   std::uint32_t element = 1;         ///< size of an element in bytes

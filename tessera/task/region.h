@@ -20,8 +20,8 @@ namespace tessera {
 struct Accessed {
   Array array;               ///< The array.
   Access mode = Access::in;  ///< How the task uses the array.
-  MatrixPart triangle =
-      MatrixPart::none;  ///< The elements that the task accesses. It is not ordered with tasks that use other elements.
+  /// The elements that the task accesses. The task does not wait for tasks that use other elements.
+  MatrixPart triangle = MatrixPart::none;
   Combine op = Combine::sum;  ///< operation of a reduction
 };
 
@@ -98,12 +98,10 @@ struct PartOfMatrix {
 inline PartOfMatrix upper(const Array& a) { return {a, MatrixPart::upper}; }
 /// The lower triangle of a matrix, including the diagonal.
 inline PartOfMatrix lower(const Array& a) { return {a, MatrixPart::lower}; }
-inline PartOfMatrix unit_upper(const Array& a) {
-  return {a, MatrixPart::unit_upper};
-}  ///< The upper triangle without the diagonal.
-inline PartOfMatrix unit_lower(const Array& a) {
-  return {a, MatrixPart::unit_lower};
-}  ///< The lower triangle without the diagonal.
+/// The upper triangle without the diagonal.
+inline PartOfMatrix unit_upper(const Array& a) { return {a, MatrixPart::unit_upper}; }
+/// The lower triangle without the diagonal.
+inline PartOfMatrix unit_lower(const Array& a) { return {a, MatrixPart::unit_lower}; }
 /// The diagonal of a matrix.
 inline PartOfMatrix diagonal(const Array& a) { return {a, MatrixPart::diagonal}; }
 inline Accessed in(const PartOfMatrix& p) { return {p.array, Access::in, p.triangle}; }

@@ -30,8 +30,8 @@ class Scope {
   bool inside(const Scope& other) const noexcept;
 
   friend Scope operator|(const Scope& a, const Scope& b);  ///< Returns the union.
-  friend Scope operator&(const Scope& a,
-                         const Scope& b);  ///< Returns the intersection; throws DeviceError if it is empty.
+  /// Returns the intersection; throws DeviceError if it is empty.
+  friend Scope operator&(const Scope& a, const Scope& b);
   friend bool operator==(const Scope&, const Scope&) = default;
 
  private:

@@ -16,14 +16,14 @@ namespace tessera::detail {
 
 /// Data that only few accesses need.
 struct AccessDetails {
-  std::optional<Array>
-      array;  ///< set if `sizes_` cannot describe the array; refers to the task's device while the task runs
+  /// Set if `sizes_` cannot describe the array; refers to the task's device while the task runs.
+  std::optional<Array> array;
   Array* external = nullptr;  ///< array inside another object; used instead of `array`
-  std::shared_ptr<Storage>
-      device_storage;  ///< memory on the task's device while the task runs; null if the task uses the home storage
+  /// Memory on the task's device while the task runs; null if the task uses the home storage.
+  std::shared_ptr<Storage> device_storage;
   std::unique_ptr<AccessOrder> nested;  ///< accesses of tasks that this task created; guarded by the storage's lock
-  std::unique_ptr<Reductions>
-      reductions;  ///< reductions by tasks that this task created; created with the storage's lock held
+  /// Reductions by tasks that this task created; created with the storage's lock held.
+  std::unique_ptr<Reductions> reductions;
   std::optional<StoragePart> some;  ///< the part that is accessed; empty for the whole storage
   std::optional<Array> packed;      ///< the view of the home storage, if the task has a packed copy of it
 

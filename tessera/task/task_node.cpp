@@ -209,8 +209,8 @@ bool TaskNode::cancel_task() noexcept {
 bool tasks_are_serial() { return setting->serial; }
 
 void TaskNode::submit_task() {
-  if (RunningTask* const running = RunningTask::current())
-    running->release();  // releases arrays that were used to evaluate the arguments
+  // Releases arrays that were used to evaluate the arguments.
+  if (RunningTask* const running = RunningTask::current()) running->release();
   if (setting->serial) {
     const auto given = executor::Ref<TaskNode>::adopt(this);
     return submit_here();

@@ -117,7 +117,7 @@ class TaskStorage final : public CoherenceHook {
   std::atomic<bool> fill_pending_ = false;
   std::function<void()> lazy_fill_;  // guarded by moving_; reset when the call has begun
   std::atomic<Reductions*> reductions_ = nullptr;
-  std::atomic<bool> has_no_replicas_ = true;  // no replica was ever created; ordered tasks read it without a lock
+  std::atomic<bool> has_no_replicas_ = true;  // true if no replica was ever created; tasks read it without a lock
   // Written by threads that submit tasks, and not read by threads that run tasks.
   struct Undeclared {
     std::uint64_t use;

@@ -88,7 +88,7 @@ class Reader {
   const int thread_;
   std::vector<Span> open_;
   std::vector<std::int64_t> within_,
-      apart_;  // for each open span: time of nested spans, and the part of it that is not work of the span itself
+      apart_;  // for each open span: total time of nested spans, and of nested spans other than launches
 };
 
 }  // namespace

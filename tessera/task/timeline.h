@@ -23,8 +23,8 @@ struct TracedTask {
     bool order_only;
   };
   std::vector<Before> after;
-  std::int64_t worked =
-      0;  ///< time of its function without waits and copies; if went_on, time of its work on the device
+  /// Time of its function without waits and copies; if went_on, time of its work on the device.
+  std::int64_t worked = 0;
   std::int64_t device_begun = 0;  ///< if went_on: when the device had finished earlier work
   int thread = -1;                ///< index of the executing thread
 };

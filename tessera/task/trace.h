@@ -72,8 +72,8 @@ struct TaskTimes {
 };
 /// Statistics of all recorded tasks.
 struct TaskSummary {
-  std::uint64_t made = 0, ended = 0, running = 0,
-                not_begun = 0;  ///< number of tasks; `ended` includes the following three
+  /// Number of tasks; `ended` includes the following three.
+  std::uint64_t made = 0, ended = 0, running = 0, not_begun = 0;
   /// Number of tasks that threw, that were skipped because a dependency failed, and that were cancelled.
   std::uint64_t failed = 0, skipped = 0, cancelled = 0;
   std::vector<TaskTimes> times;  ///< times of completed tasks, in descending order of the total

@@ -113,8 +113,8 @@ class TraceObserver final : public executor::WaitTracer, public LaunchTracer {
 };
 constinit TraceObserver trace_observer;
 
-std::atomic<bool> has_the_file =
-    false;  // set in this process or its parent, because a child must not overwrite the parent's file
+// Set in this process or its parent, because a child must not overwrite the parent's file.
+std::atomic<bool> has_the_file = false;
 
 }  // namespace
 
