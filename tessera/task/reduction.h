@@ -16,8 +16,8 @@
 
 namespace tessera {
 
-/// The operation that combines contributions. Slots are initialised with 0, 1, the largest number and the smallest
-/// number.
+/// The operation that combines contributions. The initial values of slots are, in this order, 0, 1, the largest number
+/// and the smallest number.
 enum class Combine : std::uint8_t { sum, product, minimum, maximum };
 const char* to_string(Combine op);
 
