@@ -184,9 +184,9 @@ TEST_P(VendorBlas, ReusesAPlanForOtherAddressesAndBiases) {
 
 TEST_P(VendorBlas, IsUsedOnlyForLargeProductsByDefault) {
   const auto sizes = [] {
-    return plain() + "; " + plain(device(), 512, 256, 512) + "; " + plain(device(), 8, 4096, 1100);
+    return plain() + "; " + plain(device(), 512, 256, 512) + "; " + plain(device(), 1, 4096, 4096);
   };
-  EXPECT_EQ(run({{"TESSERA_BLAS", "auto"}}, sizes), "right by our kernel; right by the library; right by our kernel");
+  EXPECT_EQ(run({{"TESSERA_BLAS", "auto"}}, sizes), "right by our kernel; right by the library; right by the library");
   EXPECT_EQ(run({{"TESSERA_BLAS", "off"}}, [] { return plain() + ", " + std::to_string(count("libraries")); }),
             "right by our kernel, 0");
   EXPECT_EQ(run({{"TESSERA_BLAS", "off"}}, [] { return plain(device(), 512, 256, 512); }), "right by our kernel");

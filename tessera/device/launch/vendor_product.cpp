@@ -77,9 +77,10 @@ bool vendor_product_wanted(Device device, const BlasProduct& p) {
   if (p.a.dtype != p.b.dtype || !does(p.a.dtype) || !does(p.out.dtype)) return false;
   if (is_built_in(device.backend) || !holds_data(device)) return false;
   if (mode == Settings::Blas::vendor) return true;
-  constexpr double least_operations = 1 << 27, least_per_byte = 32;
   const double operations = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) *
                             static_cast<double>(p.batch);
+  if (device.backend != Backend::opencl) return operations >= 1 << 25;
+  constexpr double least_operations = 1 << 27, least_per_byte = 32;
   if (operations < least_operations) return false;
   const double bytes =
       bytes_of(p.a, p.m, p.k, p.batch) + bytes_of(p.b, p.k, p.n, p.batch) + bytes_of(p.out, p.m, p.n, p.batch);

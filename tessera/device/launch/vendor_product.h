@@ -20,11 +20,12 @@ struct VendorProduct {
 /// TESSERA_BLAS:
 ///   off     never
 ///   vendor  all products of f32, f16 and bf16 that the library supports
-///   auto    (default) only on GPUs, and only products with at least 2^27 operations and at least 32 operations per
-///           byte of their operands.
-/// Smaller products take tens of microseconds, which is about the library's overhead. Products with fewer operations
-/// per byte are limited by memory bandwidth, which our kernels reach too. CPUs listed by OpenCL are excluded because
-/// `cpu` is faster. Callers only pass matrices with contiguous rows or columns. Does not open the library.
+///   auto    (default) on NVIDIA and AMD GPUs products with at least 2^25 operations; on GPUs of OpenCL, products with
+///           at least 2^27 operations and at least 32 operations per byte of their operands
+/// Smaller products take a few microseconds, which is about the library's overhead. On an H200, cuBLASLt multiplies one
+/// row by a matrix of 4096 x 4096 28 times (f32) and 20 times (bf16) as fast as our kernels. CPUs listed by OpenCL are
+/// excluded because `cpu` is faster. Callers only pass matrices with contiguous rows or columns. Does not open the
+/// library.
 bool vendor_product_wanted(Device device, const BlasProduct& product);
 
 /// Enqueues the product on the device's current queue and returns true. Returns false without enqueueing anything if
