@@ -562,9 +562,12 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   // A few results of many elements each: reduce parts in parallel, then combine the parts.
   const bool columns = s.form == per_thread || s.form == rows_per_block || s.form == position_per_thread;
   const std::int64_t lanes = columns ? results : results * most_threads;
+  // Enough threads to fill a CPU or a large GPU (an H200 has 132 multiprocessors of 2048 threads). They depend on the
+  // shape only, so that a sum is the same on every GPU.
+  const std::int64_t wanted = vectors ? 16384 : 1 << 18, most_parts = vectors ? 256 : 1024;
   std::int64_t parts = 1;
-  if (!request.position && lanes < 16384 && total > 4096)
-    parts = std::clamp<std::int64_t>(std::min(total / 2048, 16384 / lanes), 1, 256);
+  if (!request.position && lanes < wanted && total > 4096)
+    parts = std::clamp<std::int64_t>(std::min(total / 2048, wanted / lanes), 1, most_parts);
   const std::int64_t part = (total + parts - 1) / parts;
   parts = (total + part - 1) / part;
   const DType stored = parts > 1 ? request.accumulator : request.result;
