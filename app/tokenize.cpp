@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tessera tokenize`: converts text to a model's tokens, and back.
+#include <cstdio>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -3,6 +3,7 @@
 // (compiled here with -O3 -march=native). They run on the device in TESSERA_DEVICE.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <thread>

@@ -3,6 +3,7 @@
 // none), loaded at run time. Both run alternately; a ratio below 1 means that ours is faster. Usage: products [--large]
 // [PART OF A ROW]; TESSERA_THREADS=1 for one thread of each. Exits with 2 if a library is missing (Debian: libdnnl2,
 // libopenblas0-pthread) or no row matches.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>

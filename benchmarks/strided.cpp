@@ -3,6 +3,7 @@
 // structs, strides, row sums, matrices in compressed rows.
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <random>
 

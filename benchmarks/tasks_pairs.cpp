@@ -2,6 +2,8 @@
 // Pairs of our own workloads, run alternately: a kernel task and its launch, tasks with and without tracing, block
 // arrays and the operations that they use. Also checks that many tasks do not accumulate memory.
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fstream>

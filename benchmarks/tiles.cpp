@@ -3,6 +3,7 @@
 // products added to a tile, triangular solves, and Cholesky factorisation. Both run alternately; a ratio below 1 means
 // that ours is faster. Usage: tiles [--large] [PART OF A ROW]; TESSERA_THREADS=1 for one thread of each. Exits with 2
 // if the library is missing (Debian: libopenblas0-pthread) or no row matches.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>

@@ -2,8 +2,11 @@
 // `tessera train lm`: trains a language model on a text file, and writes a GGUF file for `tessera generate`.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <numbers>
 

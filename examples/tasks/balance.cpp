@@ -3,6 +3,8 @@
 // A task whose scope is several devices runs where its data is, or else where it is expected to finish first.
 #include "accelerators.h"
 
+#include <cmath>
+#include <cstdio>
 #include <map>
 
 using namespace tessera;

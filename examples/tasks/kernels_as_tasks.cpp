@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I run a kernel as a task?
 // Pass it to spawn() with its arguments. Const buffers are read, others written, and tasks are ordered accordingly.
+#include <cstdio>
+
 #include <tessera/kernel/kernel.h>
 
 #include "accelerators.h"

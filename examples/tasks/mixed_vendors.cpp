@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I combine GPUs of different vendors?
 // Tasks copy the data that they need, directly or through the CPU where two devices cannot reach each other.
+#include <cstdio>
+
 #include "accelerators.h"
 
 using namespace tessera;

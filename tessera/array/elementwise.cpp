@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 
 #include "tessera/array/elementwise_rule.h"
 #include "tessera/array/operation.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/array/fused.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "tessera/array/array.h"

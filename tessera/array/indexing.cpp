@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads and writes by arrays of indices.
+#include <algorithm>
 #include <bit>
 
 #include "tessera/array/axis_layout.h"

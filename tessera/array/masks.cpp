@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Selection by conditions. The size of the result is known only after counting.
+#include <algorithm>
+#include <limits>
+
 #include "tessera/array/axis_layout.h"
 #include "tessera/array/cached_operation.h"
 #include "tessera/array/elementwise.h"

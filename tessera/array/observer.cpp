@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/array/observer.h"
 
+#include <mutex>
+
 #include "tessera/array/elementwise.h"
 #include "tessera/array/operation.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/array/rebased_expression.h"
 
+#include <mutex>
 #include <vector>
 
 #include "tessera/array/elementwise.h"

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "tessera/array/cached_expression.h"
 #include "tessera/array/flushing.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/array/traversal.h"
 
+#include <typeindex>
+
 #include "tessera/base/error.h"
 
 namespace tessera::detail {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Views of arrays, and copies of their elements.
 #include <algorithm>
+#include <functional>
 
 #include "tessera/array/axis_layout.h"
 #include "tessera/array/cached_operation.h"

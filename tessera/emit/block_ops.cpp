@@ -4,6 +4,8 @@
 // splits the kernel) and acceptable on a GPU. With subgroups, each subgroup combines its lanes first.
 #include "tessera/emit/block_ops.h"
 
+#include <functional>
+
 #include "tessera/emit/expr.h"
 
 namespace tessera::emit {

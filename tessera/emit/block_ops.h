@@ -3,6 +3,7 @@
 // operations. Correct for every subgroup width and block size; the order of float additions depends on both.
 #pragma once
 
+#include <functional>
 #include <map>
 
 #include "tessera/ir/builder.h"

@@ -3,6 +3,8 @@
 // exchange no data, so it is correct for subgroups of any width, full or partial.
 #pragma once
 
+#include <functional>
+
 #include "tessera/ir/builder.h"
 
 namespace tessera::emit {

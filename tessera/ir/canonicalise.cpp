@@ -3,6 +3,7 @@
 // of operands, so compilers trace `a[i] + b[i]` differently. Here pure nodes, and the loads and convergent nodes
 // between two effects, are ordered by a traversal from the effects, which is the same for every compiler.
 #include <algorithm>
+#include <unordered_map>
 
 #include "tessera/ir/builder.h"
 

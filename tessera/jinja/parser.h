@@ -2,6 +2,8 @@
 // Recursive descent parser with Jinja's precedences (defined by the code of jinja2/parser.py).
 #pragma once
 
+#include <algorithm>
+
 #include "tessera/jinja/syntax.h"
 
 namespace tessera::jinja {

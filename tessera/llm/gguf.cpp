@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <filesystem>
 #include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "tessera/base/error.h"
 #include "tessera/llm/gguf_parser.h"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <variant>
 
 namespace tessera {
 namespace {

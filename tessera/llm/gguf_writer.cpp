@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <filesystem>
+#include <functional>
 #include <type_traits>
+#include <variant>
 
 #include "tessera/base/error.h"
 #include "tessera/base/os/atomic_file.h"

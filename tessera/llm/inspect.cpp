@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <variant>
 
 #include "tessera/base/error.h"
 #include "tessera/base/printable.h"

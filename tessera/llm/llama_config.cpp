@@ -7,6 +7,7 @@
 #include <numbers>
 #include <set>
 #include <type_traits>
+#include <variant>
 
 #include "tessera/base/log.h"
 #include "tessera/llm/llama.h"

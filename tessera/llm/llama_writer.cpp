@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/llm/llama_writer.h"
 
+#include <filesystem>
+
 #include "tessera/llm/ggml_blocks.h"
 
 namespace tessera {

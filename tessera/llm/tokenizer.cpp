@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <queue>
 #include <utility>
+#include <variant>
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"

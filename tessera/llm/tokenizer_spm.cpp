@@ -4,6 +4,7 @@
 // tokens "<0x0A>".
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <queue>
 
 #include "tessera/base/unicode.h"

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/nn/evaluate.h"
 
+#include <algorithm>
+#include <functional>
+
 namespace tessera {
 
 double figure(const Figures& figures, const std::string& name) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/nn/layer_observer.h"
 
+#include <functional>
+
 namespace tessera::detail {
 
 constinit thread_local LayerObserver* layer_observer = nullptr;

@@ -2,7 +2,11 @@
 // Transformations by compile before a model is called: folding, precision conversion, verification.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <limits>
+#include <mutex>
 #include <random>
 
 #include "tessera/array/history.h"

@@ -2,6 +2,7 @@
 #include "tessera/nn/not_finite.h"
 
 #include <optional>
+#include <variant>
 
 #include "tessera/array/observer.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causal attention with online softmax: a running maximum m, the sum l of exp(score - m) and the values weighted by
 // exp(score - m) are rescaled whenever m grows (Milakov and Gimelshein 2018).
+#include <algorithm>
 #include <limits>
 
 #include "tessera/ops/kernels.h"

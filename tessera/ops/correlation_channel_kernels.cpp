@@ -2,6 +2,9 @@
 // Convolutions whose vectors are channels of y: each element of the band is broadcast to a vector, so windows need not
 // be contiguous and no horizontal sums are needed. The result is transposed at the end, because the channels of a
 // window are adjacent in shared memory.
+#include <algorithm>
+#include <functional>
+
 #include "tessera/ops/correlation_kernel.h"
 
 namespace tessera::ops {

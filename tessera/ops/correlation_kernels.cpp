@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions whose vectors are consecutive windows: tiles of sums in registers read the band directly.
+#include <algorithm>
+#include <functional>
+
 #include "tessera/ops/correlation_kernel.h"
 
 namespace tessera::ops {

@@ -2,6 +2,8 @@
 // Dense products on CPU vectors: factors are packed if they are read often enough, and tiles of results in registers
 // are computed for blocks that stay in the caches (Goto and van de Geijn, "Anatomy of High-Performance Matrix
 // Multiplication", 2008).
+#include <algorithm>
+
 #include "tessera/ops/kernels.h"
 
 namespace tessera::ops {

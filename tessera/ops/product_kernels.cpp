@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dense products: tiles of results in registers with operands read directly or staged in shared memory, and one block
 // per result if a factor is nearly a vector.
+#include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "tessera/ops/kernels.h"

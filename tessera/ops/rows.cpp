@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "tessera/device/launch/kernel.h"
 #include "tessera/ir/semantics.h"
 #include "tessera/ops/row_kernels.h"

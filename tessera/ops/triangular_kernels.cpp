@@ -2,6 +2,8 @@
 // Substitution with a triangle, and Cholesky factorisation of one block. Both keep their results in shared memory, and
 // threads are columns. Numbers that a thread needs from others are uniform, so only the first rows of a step are
 // exchanged between threads.
+#include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "tessera/ops/kernels.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementwise operations of block arrays: operations of array.h, applied to each tile.
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "tessera/task/block_access.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations across tiles: transposes, products, factorisations, stencils.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions of block arrays: each tile on its device, then across tiles in row-major order.
 #include <algorithm>
+#include <functional>
 
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <deque>
+#include <exception>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <utility>

@@ -2,6 +2,7 @@
 #include "tessera/task/policy.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "tessera/base/error.h"
 #include "tessera/task/task_node.h"

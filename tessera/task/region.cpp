@@ -2,7 +2,9 @@
 #include "tessera/task/region.h"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
+#include <mutex>
 #include <unordered_set>
 
 #include "tessera/device/queue/recorder.h"

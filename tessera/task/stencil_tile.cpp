@@ -2,6 +2,8 @@
 #include "tessera/task/stencil_tile.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 
 #include "tessera/array/rebased_expression.h"
 #include "tessera/array/source.h"

@@ -2,6 +2,7 @@
 // Computes a stencil on one tile. Internal.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "tessera/task/block_array.h"

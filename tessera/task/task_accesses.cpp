@@ -2,6 +2,7 @@
 #include "tessera/task/task_accesses.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "tessera/array/elementwise.h"
 #include "tessera/array/history.h"

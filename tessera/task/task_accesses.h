@@ -2,6 +2,7 @@
 // The accesses of one task: its array arguments, their declared modes, and checks that the task complies. Internal.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>

@@ -4,7 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
 #include <iterator>
+#include <mutex>
+#include <stop_token>
 
 #include "tessera/base/config.h"
 #include "tessera/base/os/fork.h"

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <list>
 #include <map>
 #include <utility>

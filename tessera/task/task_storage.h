@@ -2,6 +2,7 @@
 // A storage used by tasks: the order of its accesses, and the devices that have its contents. Internal.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>

@@ -2,6 +2,8 @@
 #include "tessera/task/trace.h"
 
 #include <algorithm>
+#include <exception>
+#include <filesystem>
 #include <mutex>
 #include <ostream>
 #include <sstream>

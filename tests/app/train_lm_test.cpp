@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tessera train lm`: trains on a text and writes a file that `tessera generate` runs; resuming interrupted runs;
 // errors.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <iostream>

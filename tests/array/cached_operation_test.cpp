@@ -3,7 +3,9 @@
 // everything that observes or prevents caching.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <thread>
 

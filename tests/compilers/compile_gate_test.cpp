@@ -6,12 +6,16 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <regex>
 #include <set>
+#include <sstream>
 
 #include "tessera/backend/common/codegen_module.h"
 #include "tessera/backend/common/program.h"

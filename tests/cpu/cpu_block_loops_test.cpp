@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Block-stride loops, with atomics in shared memory, on every target of the code generator, compared with the
 // interpreter.
+#include <random>
+
 #include "tests/cpu/cpu_benchmark_kernels.h"
 #include "tests/cpu/cpu_compare.h"
 

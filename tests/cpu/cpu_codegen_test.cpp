@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels compiled by the code-generation module, on every target that this machine can run, compared with the
 // interpreter.
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <random>
+
 #include "tests/cpu/cpu_benchmark_kernels.h"
 #include "tests/cpu/cpu_compare.h"
 #include "tests/device/limit_memory.h"

@@ -3,7 +3,9 @@
 // compares all of that memory afterwards.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "tessera/ir/interpreter.h"
 #include "tests/cpu/cpu_kernels.h"

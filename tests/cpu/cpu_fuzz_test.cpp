@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random integer kernels with nested control flow, barriers, shared memory, block and subgroup operations and local
 // arrays: the results of the code generator and of the interpreter must be bit-identical.
+#include <cstdlib>
+#include <random>
+
 #include "tests/cpu/cpu_compare.h"
 
 namespace tessera::testing {

@@ -2,6 +2,9 @@
 // Driver calls of an operation on a resident array once everything is warm: only its launches and making the device
 // current; no waits, queries, events or allocations. Uses fake drivers, each case in a separate process.
 // benchmarks/host_cost measures the time.
+#include <algorithm>
+#include <functional>
+
 #include <gtest/gtest.h>
 
 #include "tessera/array/array.h"

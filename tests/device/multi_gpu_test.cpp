@@ -3,6 +3,7 @@
 // Each case runs in a separate process with fake drivers of four GPUs.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "tessera/base/test_seed.h"

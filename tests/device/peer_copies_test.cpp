@@ -3,6 +3,8 @@
 // through pinned memory; ordered either way. Fake drivers and the placement log count which path was taken.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "tessera/array/array.h"

@@ -2,6 +2,9 @@
 // Cost and errors of sequences on drivers with graphs: one call per replay and per token; errors while capturing,
 // instantiating and launching; a driver without graphs; nothing is destroyed while in use. Uses fake drivers, each case
 // in a separate process.
+#include <cstdio>
+#include <functional>
+
 #include <gtest/gtest.h>
 
 #include "tessera/array/array.h"

@@ -3,6 +3,7 @@
 // overlapped. Uses a driver with delays that checks every access.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <thread>
 

@@ -2,6 +2,8 @@
 // `tessera doctor`, cached reports in `tessera devices`, and that selecting the CPU by name touches no GPU driver.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <regex>
 

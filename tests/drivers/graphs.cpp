@@ -2,6 +2,7 @@
 // Capturing work from a stream, and launching it as a graph. The nodes of a capture form a chain, because a single
 // stream is captured. Calls that are illegal meanwhile invalidate the capture, as documented for cuStreamBeginCapture.
 #include <functional>
+#include <mutex>
 #include <thread>
 #include <utility>
 

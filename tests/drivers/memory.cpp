@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device and host memory, and the checks of its use.
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 #include "tests/drivers/machine.h"
 

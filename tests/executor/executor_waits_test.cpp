@@ -2,8 +2,11 @@
 // The executor: what a thread runs while it waits, deadlock detection, failures, cancellation.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <exception>
 #include <functional>
+#include <thread>
 
 #include "tessera/base/error.h"
 #include "tests/executor/nodes.h"

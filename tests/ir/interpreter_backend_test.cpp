@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interpreter as a device: its device information, memory and queue, launches through the device layer, and
 // environment variables.
+#include <cstdlib>
+
 #include "tests/ir/interpreter_helpers.h"
 
 #include "tessera/backend/interp/interp.h"

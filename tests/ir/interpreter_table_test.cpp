@@ -4,9 +4,12 @@
 // builder must reject. This validates ir/semantics.h; other nodes and devices are covered by node_table_test.
 #include "tests/ir/interpreter_helpers.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
+#include <random>
 
 #include "tests/support/exact_math.h"
 

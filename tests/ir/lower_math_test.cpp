@@ -3,8 +3,10 @@
 // patterns, and compared with the C library in double. The worst error is printed and compared with math_bound.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <random>
 
 #include "tessera/base/test_seed.h"

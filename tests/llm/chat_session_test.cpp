@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "tessera/device/memory/storage.h"
 #include "tests/llm/chat_vocabulary.h"

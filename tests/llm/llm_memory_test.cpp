@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory estimates: torchless's formula, the dry run compared with measurements, rejection before anything is loaded,
 // and layers spread over several devices.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
 #include <gtest/gtest.h>
 
 #include "tessera/array/array.h"

@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +18,7 @@
 #include <new>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <variant>
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"

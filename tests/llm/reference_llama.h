@@ -3,6 +3,7 @@
 // the papers, without using ops/. Also generates small models with random weights.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>

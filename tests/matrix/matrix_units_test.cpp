@@ -4,6 +4,7 @@
 // which element; it does not test the documents themselves, or the accuracy of the hardware's sums.
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <random>
 

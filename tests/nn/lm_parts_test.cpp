@@ -3,7 +3,10 @@
 // give the same logits. (train_lm_test.cpp runs the program.)
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <random>
 #include <set>
 
 #include "app/train/lm_model.h"

@@ -2,6 +2,7 @@
 // Models and layers on every device: paths, setup, modes, and each layer compared with plain loops in double.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <future>

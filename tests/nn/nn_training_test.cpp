@@ -2,8 +2,10 @@
 // Training on every device: losses, optimisers, schedules and clipping, compared with their formulas in double.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <random>
 
 #include "tessera/array/functions.h"
 #include "tessera/grad/grad.h"

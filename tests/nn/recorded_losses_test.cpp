@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Losses that draw random numbers, count or branch on the host: a recording trainer gives the same bits as an eager
 // one, or does not record and reports why. On every device.
+#include <functional>
+#include <random>
+
 #include "tests/nn/small_network.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"

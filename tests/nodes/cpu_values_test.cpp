@@ -3,6 +3,7 @@
 // 16-bit float conversions.
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 

@@ -2,6 +2,8 @@
 // Shared by the sources that create rows: expected values for a world, as bits.
 #pragma once
 
+#include <functional>
+
 #include "tests/nodes/node_table.h"
 
 namespace tessera::test {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of operations of a whole block: mma, subgroup, block_reduce, block_scan, block_uniform, barrier.
+#include <functional>
+
 #include "tests/nodes/node_rows.h"
 
 namespace tessera::test {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of effects and control: print, if_, for_, while_, return_.
 #include <cstdlib>
+#include <limits>
 
 #include "tests/nodes/node_rows.h"
 

@@ -3,6 +3,7 @@
 // double, and the fallback if it is missing or incomplete.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 
 #include "tessera/backend/opencl/clblast.h"

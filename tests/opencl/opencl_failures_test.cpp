@@ -5,6 +5,8 @@
 #include "tests/opencl/opencl_fixture.h"
 
 #include <array>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <optional>

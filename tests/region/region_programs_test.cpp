@@ -5,6 +5,8 @@
 // (1,000 under the thread sanitizer) and the check for half an hour.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fake matrix product libraries report misuse to the fake driver that they are used with. Each case runs in a
 // child, since a library is opened once per process.
+#include <functional>
+
 #include <gtest/gtest.h>
 
 #include "tessera/base/os/library.h"

@@ -2,6 +2,8 @@
 // Behaviour if the driver of CUDA, HIP or Level Zero misbehaves. Each fault of tests/drivers/faults.h, injected through
 // the public interface, must lead to the documented state, error or recovery; other devices remain usable, no memory
 // leaks, and no rule of the API is broken. Each case runs in a child, since drivers are loaded once per process.
+#include <functional>
+
 #include <gtest/gtest.h>
 
 #include "tessera/array/array.h"

@@ -3,6 +3,7 @@
 // threads that wait for ever, divergent lanes. node_table_test and others check the results of correct texts.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "tests/drivers/text/compile.h"

@@ -4,6 +4,8 @@
 // missing or incomplete, or rejects or fails a call, our own kernels compute it and the reason is reported.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
 #include <random>
 
 #include "tessera/array/array.h"

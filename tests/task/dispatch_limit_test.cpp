@@ -3,10 +3,13 @@
 // test in its own process.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <set>
+#include <stop_token>
 #include <thread>
 
 #include "tessera/array/functions.h"

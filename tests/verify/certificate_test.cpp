@@ -2,8 +2,11 @@
 // Certificates are valid for their model only, and changes are named.
 #include "tessera/nn/verify/certificate.h"
 
+#include <cmath>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <sstream>
 
 #include "tessera/array/move.h"

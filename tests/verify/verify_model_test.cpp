@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs `tessera verify-model`.
+#include <cmath>
+
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 

@@ -2,6 +2,7 @@
 // Streams (command queues) and events. Kernels and copies are encoded into a command buffer, which is committed before
 // a wait and when it has become long: creating one costs as much as several launches.
 #include <algorithm>
+#include <mutex>
 
 #include "tessera/backend/metal/metal_api.h"
 

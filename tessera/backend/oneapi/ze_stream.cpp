@@ -2,6 +2,7 @@
 // Streams as immediate command lists, and events that can be recorded repeatedly. A Level Zero event stays signalled
 // until the host resets it, which is allowed only after all waits for it have completed. So each recording takes a
 // fresh event, and the lists that signal it or wait for it keep it until they have passed it.
+#include <mutex>
 #include <utility>
 
 #include "tessera/backend/oneapi/ze_objects.h"

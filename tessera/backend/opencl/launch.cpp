@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One launch: computes the grid and sets the arguments one by one.
+#include <mutex>
+
 #include "tessera/backend/opencl/device.h"
 
 namespace tessera::cl {

@@ -2,6 +2,8 @@
 // The in-order queue and its events.
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <mutex>
 
 #include "tessera/backend/opencl/device.h"
 #include "tessera/base/error.h"

@@ -2,6 +2,7 @@
 // The in-order queue: one stream, with pinned memory for uploads.
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "tessera/backend/stream/device.h"
 #include "tessera/base/error.h"

@@ -3,6 +3,8 @@
 // handles and addresses are deduced from the functions and converted at the call.
 #pragma once
 
+#include <algorithm>
+
 #include "tessera/backend/stream/api.h"
 
 namespace tessera::stream {

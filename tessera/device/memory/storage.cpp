@@ -2,6 +2,8 @@
 #include "tessera/device/memory/storage.h"
 
 #include <algorithm>
+#include <atomic>
+#include <mutex>
 
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"

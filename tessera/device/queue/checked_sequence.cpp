@@ -2,6 +2,7 @@
 #include "tessera/device/queue/checked_sequence.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace tessera {
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations over the threads of a subgroup or a block. Lanes are processed in order, so results are reproducible;
 // participation is checked if checks are on.
+#include <algorithm>
+#include <cstring>
+
 #include "tessera/base/printable.h"
 #include "tessera/ir/interpreter/checker.h"
 

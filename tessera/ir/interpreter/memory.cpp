@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads, stores and atomics. Lanes that access consecutive elements, or all the same one, are processed at once; all
 // other accesses, and any that might be invalid, are processed lane by lane.
+#include <algorithm>
+#include <cstring>
+
 #include "tessera/ir/interpreter/checker.h"
 
 namespace tessera::ir::engine {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pure operations: one loop per operation and type, over all lanes in the mask's range. Inactive lanes are computed too
 // where that is cheaper than testing the mask; their results are never read.
+#include <algorithm>
+#include <cmath>
+
 #include "tessera/ir/interpreter/machine.h"
 
 namespace tessera::ir::engine {

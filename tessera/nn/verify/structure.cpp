@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <variant>
 
 #include "tessera/array/host_bytes.h"
 #include "tessera/base/sha256.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversion between registers that contain structs in memory order and vectors with one member of each struct: by
 // shuffles, or without any if all members are computed in the same way.
+#include <algorithm>
+
 #include <llvm/Analysis/VectorUtils.h>
 #include <llvm/IR/IntrinsicInst.h>
 

@@ -2,6 +2,7 @@
 // Statements within a chunk of lanes: memory, control flow by branches and masks, print.
 // If a mask is given, at least one of its lanes is active.
 #include <algorithm>
+#include <cmath>
 
 #include "tessera/backend/cpu/codegen/emitter.h"
 

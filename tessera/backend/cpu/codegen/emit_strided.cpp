@@ -4,6 +4,7 @@
 // gap between two accessed elements is less than a page, so it is mapped. Strides known at launch use the same code if
 // they are small, selected at run time, and otherwise lane-by-lane code.
 #include <algorithm>
+#include <cmath>
 
 #include "tessera/backend/cpu/codegen/emitter.h"
 
