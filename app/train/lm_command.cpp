@@ -16,6 +16,7 @@
 #include "tessera/base/os/input_file.h"
 #include "tessera/base/printable.h"
 #include "tessera/base/sha256.h"
+#include "tessera/llm/gguf_values.h"
 #include "tessera/llm/language_model.h"
 #include "train/lm_model.h"
 #include "train/lm_ngrams.h"

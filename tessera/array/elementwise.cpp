@@ -8,6 +8,7 @@
 
 #include "tessera/array/elementwise_rule.h"
 #include "tessera/array/operation.h"
+#include "tessera/device/memory/pending.h"
 #include "tessera/device/queue/recorder.h"
 #include "tessera/ir/derivative.h"
 #include "tessera/ir/semantics.h"

@@ -9,6 +9,7 @@
 #include "tessera/array/cached_operation.h"
 #include "tessera/array/min_max.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_family.h"
 
 namespace tessera {
 

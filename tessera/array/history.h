@@ -3,13 +3,13 @@
 // pass. Rules are defined next to their operations; the backward pass itself is in grad/.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "tessera/array/observer.h"
+#include "tessera/base/callback.h"
 #include "tessera/device/context.h"
 
 namespace tessera {
@@ -20,7 +20,7 @@ class Backward;
 /// a scalar by each element). A rule written in array operations can itself be differentiated. It must not capture
 /// arrays that may have history; those are operands, listed in `keeps`.
 struct Rule {
-  std::function<void(Backward&)> backward;  ///< Computes the adjoints of the operands from that of the result.
+  Callback<void(Backward&)> backward;  ///< Computes the adjoints of the operands from that of the result.
   std::uint32_t keeps = 0;    ///< The operands it reads, as operand_bits(0, 1); ~0u: all of them, however many.
   bool keeps_result = false;  ///< True if it reads the result.
   /// True if the result only rearranges elements of operand 0. If that operand's adjoint is stored in a wider dtype,

@@ -5,6 +5,7 @@
 
 #include "tessera/array/elementwise.h"
 #include "tessera/array/operation.h"
+#include "tessera/device/memory/pending.h"
 
 namespace tessera {
 

@@ -3,13 +3,15 @@
 // Batches are of any type that `to` accepts, and keep the source's order.
 #pragma once
 
-#include <deque>
 #include <exception>
 #include <iterator>
 #include <optional>
-#include <ranges>
+#include <utility>
+#include <vector>
 
 #include "tessera/array/move.h"
+#include "tessera/base/owner.h"
+#include "tessera/base/range.h"
 
 namespace tessera {
 
@@ -22,15 +24,15 @@ struct PrefetchOptions {
 /// the current one. The source is advanced on the iterating thread. Batches that are already on the device are passed
 /// through. A batch remains valid as long as a copy of it exists. An exception from the source or the copy is thrown
 /// when that batch is reached. `begin()` restarts if the source supports it.
-template <std::ranges::view V>
+template <detail::Range V>
 class Prefetcher {
  public:
   /// The type of the source's elements.
-  using Batch = std::remove_cvref_t<std::ranges::range_reference_t<V>>;
+  using Batch = detail::ElementOf<V>;
 
   /// Throws ArgumentError for no slots, and DeviceError if the device does not exist.
   Prefetcher(V source, Device device, PrefetchOptions options = {})
-      : source_(std::move(source)), device_(device), slots_(options.slots), queue_(std::make_unique<Queue>(device)) {
+      : source_(std::move(source)), device_(device), slots_(options.slots), queue_(new Queue(device)) {
     if (slots_ == 0)
       fail<ArgumentError>({.operation = "prefetch",
                            .with = {{"slots", "0"}},
@@ -47,7 +49,7 @@ class Prefetcher {
     /// The iterator of a started prefetcher.
     explicit Iterator(Prefetcher& p) : prefetcher_(&p) {}
     /// The current batch, on the device. Valid until the iterator advances.
-    const Batch& operator*() const { return *prefetcher_->prefetched_.front().batch; }
+    const Batch& operator*() const { return *prefetcher_->prefetched_.front()->batch; }
     /// Advances to the next batch, and starts to copy another.
     Iterator& operator++() {
       prefetcher_->next();
@@ -68,7 +70,7 @@ class Prefetcher {
     prefetched_.clear();
     waiting_.reset();
     over_ = false;
-    at_.emplace(std::ranges::begin(source_));
+    at_.emplace(std::begin(source_));
     fresh_ = true;
     fill();
     return Iterator(*this);
@@ -82,8 +84,9 @@ class Prefetcher {
     std::exception_ptr error;
   };
 
+  void add(Slot slot) { prefetched_.push_back(Owner<Slot>(new Slot(std::move(slot)))); }
   void next() {
-    prefetched_.pop_front();
+    prefetched_.erase(prefetched_.begin());
     fill();
   }
   /// Fills all free slots. Throws if the next batch to be returned failed.
@@ -93,14 +96,14 @@ class Prefetcher {
         if (!waiting_) {
           if (!fresh_) advance();
           fresh_ = true;  // true until its batch has been taken
-          if (*at_ == std::ranges::end(source_)) {
+          if (*at_ == std::end(source_)) {
             over_ = true;
             break;
           }
           waiting_.emplace(**at_);
           fresh_ = false;
         }
-        prefetched_.push_back({move_on_queue(std::as_const(*waiting_), device_, queue_.get()), nullptr});
+        add({move_on_queue(std::as_const(*waiting_), device_, queue_.get()), nullptr});
         waiting_.reset();
       } catch (const OutOfMemory&) {
         if (!prefetched_.empty()) break;  // no memory to copy ahead: retried when the batches before it are released
@@ -108,14 +111,14 @@ class Prefetcher {
         throw;
       } catch (const Stopped& stopped) {
         over_ = true;
-        prefetched_.push_back({std::nullopt, stopped.error});
+        add({std::nullopt, stopped.error});
       } catch (...) {
         over_ = true;
-        prefetched_.push_back({std::nullopt, std::current_exception()});
+        add({std::nullopt, std::current_exception()});
       }
     }
-    if (!prefetched_.empty() && prefetched_.front().error) {
-      const std::exception_ptr error = prefetched_.front().error;
+    if (!prefetched_.empty() && prefetched_.front()->error) {
+      const std::exception_ptr error = prefetched_.front()->error;
       prefetched_.clear();
       std::rethrow_exception(error);
     }
@@ -136,17 +139,17 @@ class Prefetcher {
   V source_;
   Device device_;
   std::size_t slots_;
-  std::unique_ptr<Queue> queue_;  ///< its destructor waits for the copies
-  std::optional<std::ranges::iterator_t<V>> at_;
+  Owner<Queue> queue_;  ///< its destructor waits for the copies
+  std::optional<detail::IteratorOf<V>> at_;
   bool fresh_ = true, over_ = false;
-  std::optional<Batch> waiting_;  ///< taken from the source, but not copied yet
-  std::deque<Slot> prefetched_;   ///< the first is the current one
+  std::optional<Batch> waiting_;         ///< taken from the source, but not copied yet
+  std::vector<Owner<Slot>> prefetched_;  ///< the first is the current one
 };
 
 /// An lvalue `batches` is kept by reference.
-template <std::ranges::viewable_range R>
-Prefetcher<std::views::all_t<R>> prefetch(R&& batches, Device device, PrefetchOptions options = {}) {
-  return {std::views::all(std::forward<R>(batches)), device, options};
+template <detail::Range R>
+Prefetcher<detail::ViewOf<R>> prefetch(R&& batches, Device device, PrefetchOptions options = {}) {
+  return {detail::view_of(std::forward<R>(batches)), device, options};
 }
 
 }  // namespace tessera

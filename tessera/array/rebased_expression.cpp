@@ -6,6 +6,7 @@
 
 #include "tessera/array/elementwise.h"
 #include "tessera/array/source.h"
+#include "tessera/device/memory/pending.h"
 #include "tessera/device/queue/recorder.h"
 
 namespace tessera::detail {

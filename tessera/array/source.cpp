@@ -11,6 +11,7 @@
 #include "tessera/array/fusion_trace.h"
 #include "tessera/base/log.h"
 #include "tessera/base/printable.h"
+#include "tessera/device/memory/pending.h"
 #include "tessera/device/queue/recorder.h"
 #include "tessera/device/settings.h"
 

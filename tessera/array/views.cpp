@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Views of arrays, and copies of their elements.
 #include <algorithm>
-#include <functional>
 
 #include "tessera/array/axis_layout.h"
 #include "tessera/array/cached_operation.h"
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
 #include "tessera/array/operation.h"
+#include "tessera/base/callback.h"
 
 namespace tessera {
 
@@ -17,7 +17,7 @@ namespace {
 
 std::vector<std::int64_t> numbers(const Shape& shape) { return shape; }
 
-Rule moving(std::function<void(Backward&)> backward) { return {.backward = std::move(backward), .moves = true}; }
+Rule moving(Callback<void(Backward&)> backward) { return {.backward = std::move(backward), .moves = true}; }
 
 /// The rule of an operation that returns its operand's elements in another shape and the same order.
 Rule reshaped() {

@@ -13,17 +13,12 @@
 #include <vector>
 
 #include "tessera/device/device.h"
+#include "tessera/device/launch/variant.h"
+#include "tessera/device/memory/allocation.h"
 #include "tessera/ir/fwd.h"
 
 namespace tessera {
 
-/// Memory returned by a driver. `handle` is the driver's handle (a cl_mem, a device address); `host` is set if the host
-/// may access the bytes directly. A handle is not an address: buffers are always {allocation, byte offset, length}.
-struct Allocation {
-  void* handle = nullptr;
-  std::byte* host = nullptr;
-  std::size_t bytes = 0;
-};
 enum class MemoryKind : std::uint8_t { device, pinned };
 
 /// A point in a queue that can be waited for. Null means that the work has finished. May outlive its queue.
@@ -32,13 +27,6 @@ class DriverEvent {
   virtual ~DriverEvent() = default;
   virtual bool done() = 0;
   virtual void wait() = 0;  ///< blocks; throws the error of the failed work
-};
-
-/// Which version of a kernel is compiled.
-struct Variant {
-  bool noalias = true;   ///< the buffers are disjoint; else some are the same view
-  bool index64 = false;  ///< indices need 64 bits
-  friend bool operator==(const Variant&, const Variant&) = default;
 };
 
 /// A kernel, compiled and loaded on one device.

@@ -35,7 +35,7 @@ const Settings& settings();
 /// True if a line per launch and copy is printed (TESSERA_TRACE=1 or TESSERA_LOG=debug).
 inline bool traced() { return settings().trace || logging::enabled(logging::Level::debug); }
 /// Prints or logs such a line.
-void trace(const std::string& line);
+void trace_line(const std::string& line);
 /// TESSERA_WATCHDOG, read at each call: seconds without progress before a warning is printed. Throws ArgumentError if
 /// it is invalid.
 std::optional<double> watchdog_seconds();

@@ -2,9 +2,9 @@
 // A conversation with a model; each answer only reads the tokens that are new.
 #pragma once
 
-#include <functional>
 #include <string>
 
+#include "tessera/base/callback.h"
 #include "tessera/llm/chat.h"
 #include "tessera/llm/text_session.h"
 
@@ -25,7 +25,7 @@ struct ChatOptions {
 };
 
 /// Called with each piece of the answer (whole characters only), thinking before text. Return false to stop.
-using AnswerCallback = std::function<bool(const ThinkingSplitter::Parts&)>;
+using AnswerCallback = Callback<bool(const ThinkingSplitter::Parts&)>;
 
 /// An answer and its statistics.
 struct ChatAnswer {

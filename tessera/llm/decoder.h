@@ -4,8 +4,7 @@
 // otherwise.
 #pragma once
 
-#include <functional>
-
+#include "tessera/base/callback.h"
 #include "tessera/device/queue/checked_sequence.h"
 #include "tessera/llm/llama.h"
 
@@ -27,7 +26,7 @@ class Decoder {
   const Sequence& sequence() const { return sequence_.sequence(); }
 
  private:
-  void run_recorded(Queue& queue, const std::function<void()>& work);
+  void run_recorded(Queue& queue, const Callback<void()>& work);
 
   const Llama& model_;
   KeyValueCache& cache_;

@@ -6,8 +6,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,17 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/base/os/input_file.h"
+#include "tessera/base/owner.h"
 #include "tessera/llm/gguf_types.h"
 
 namespace tessera {
-
-/// One metadata entry, in the order of the file.
-struct GgufEntry {
-  std::string key;           ///< Its name, such as "general.architecture".
-  GgufValue value;           ///< Its value.
-  std::uint64_t offset = 0;  ///< of the key, in bytes from the start of the file
-};
 
 /// `T` is one of `Choices`.
 template <class T, class... Choices>
@@ -46,25 +38,27 @@ class GgufFile {
   /// Opens and parses `path`. If a model is split into several files (NAME-00001-of-00003.gguf), `path` must be the
   /// first, and the others must be in the same folder; their tensors become tensors of this file. Throws the errors of
   /// InputFile, and FormatError, which names missing parts, and part 1 if another part is given.
-  static GgufFile open(const std::filesystem::path& path);
+  static GgufFile open(const std::string& path);
   /// Parses `bytes`, which must outlive the result; `name` is used in messages. Throws FormatError, also for a part of
   /// a split model.
   static GgufFile parse(std::span<const std::byte> bytes, std::string name);
 
-  const std::string& name() const { return name_; }
-  /// The file that contains the tensor's data; differs from `name()` if the model is split.
-  const std::string& name(const GgufTensor& tensor) const {
-    return tensor.part == 0 || tensor.part > parts_.size() ? name_ : parts_[tensor.part - 1].name;
-  }
-  /// The version of the format, 2 or 3.
-  std::uint32_t version() const { return version_; }
-  /// Alignment of tensors in the data section, in bytes: a power of two, by default 32.
-  std::uint64_t alignment() const { return alignment_; }
-  /// Offset of the data section, in bytes from the start of the file.
-  std::uint64_t data_offset() const { return data_offset_; }
+  GgufFile(GgufFile&& other) noexcept;
+  GgufFile& operator=(GgufFile&& other) noexcept;
+  ~GgufFile();
 
-  /// All metadata, in the order of the file.
-  std::span<const GgufEntry> metadata() const { return entries_; }
+  const std::string& name() const;
+  /// The file that contains the tensor's data; differs from `name()` if the model is split.
+  const std::string& name(const GgufTensor& tensor) const;
+  /// The version of the format, 2 or 3.
+  std::uint32_t version() const;
+  /// Alignment of tensors in the data section, in bytes: a power of two, by default 32.
+  std::uint64_t alignment() const;
+  /// Offset of the data section, in bytes from the start of the file.
+  std::uint64_t data_offset() const;
+
+  /// All metadata, in the order of the file (gguf_values.h).
+  std::span<const GgufEntry> metadata() const;
   /// Returns the value of `key`, or null.
   const GgufValue* find(std::string_view key) const;
   /// True if the key exists.
@@ -100,7 +94,7 @@ class GgufFile {
   const std::vector<std::string>& get_strings(std::string_view key) const;
 
   /// All tensors, in the order of the file.
-  std::span<const GgufTensor> tensors() const { return tensors_; }
+  std::span<const GgufTensor> tensors() const;
   /// Returns the tensor with this name, or null.
   const GgufTensor* find_tensor(std::string_view name) const;
   /// Returns the tensor with this name. Throws FormatError if there is none.
@@ -115,13 +109,9 @@ class GgufFile {
 
  private:
   friend class GgufParser;
-  struct Part {
-    std::string name;
-    InputFile file;
-    std::uint64_t size = 0, data_offset = 0;
-  };
-  GgufFile() = default;
-  static GgufFile open_one(const std::filesystem::path& path);
+  struct Contents;  // gguf_contents.h
+  GgufFile();
+  static GgufFile open_one(const std::string& path);
   // Throws FormatError unless this is a whole model or its first part.
   void check_split(bool in_memory) const;
   void join_parts();
@@ -130,18 +120,7 @@ class GgufFile {
   template <class T>
   void convert(const GgufEntry& entry, T& out) const;
 
-  std::string name_;
-  std::optional<InputFile> file_;     ///< either a file
-  std::span<const std::byte> bytes_;  ///< or the bytes passed to `parse`
-  std::vector<Part> parts_;           ///< of split models, from the second part
-  std::uint64_t size_ = 0;
-  std::uint32_t version_ = 0;
-  std::uint64_t alignment_ = 32;
-  std::uint64_t data_offset_ = 0;
-  std::vector<GgufEntry> entries_;
-  std::vector<GgufTensor> tensors_;
-  std::map<std::string, std::size_t, std::less<>> entry_index_;
-  std::map<std::string, std::size_t, std::less<>> tensor_index_;
+  Owner<Contents> contents_;
 };
 
 }  // namespace tessera

@@ -8,6 +8,8 @@
 #include <limits>
 #include <variant>
 
+#include "tessera/llm/gguf_values.h"
+
 namespace tessera {
 namespace {
 

@@ -5,14 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <functional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "tessera/llm/gguf_types.h"
+#include "tessera/base/callback.h"
+#include "tessera/llm/gguf_values.h"
 
 namespace tessera {
 
@@ -40,19 +39,19 @@ class GgufWriter {
   }
   /// Adds a tensor whose data is produced by `make` each time the file is written: for files larger than memory.
   GgufWriter& add_tensor(std::string name, std::vector<std::uint64_t> dims, GgmlType type,
-                         std::function<void(std::span<std::byte>)> make);
+                         Callback<void(std::span<std::byte>)> make);
 
   /// Returns the whole file; the last tensor is padded to the alignment.
   std::vector<std::byte> bytes() const;
   /// Replaces the file atomically: if writing fails, an existing file is unchanged. Throws ArgumentError if the path
   /// cannot be written.
-  void write(const std::filesystem::path& path) const;
+  void write(const std::string& path) const;
 
  private:
   struct Tensor {
     GgufTensor info;
     std::vector<std::byte> data;
-    std::function<void(std::span<std::byte>)> make;  ///< if set, produces the data
+    Callback<void(std::span<std::byte>)> make;  ///< if set, produces the data
   };
   const GgufTensor& add_info(std::string name, std::vector<std::uint64_t> dims, GgmlType type);
   std::vector<std::byte> head() const;  ///< everything before the tensors' data

@@ -12,6 +12,7 @@
 #include "tessera/base/printable.h"
 #include "tessera/llm/chat.h"
 #include "tessera/llm/ggml_blocks.h"
+#include "tessera/llm/gguf_values.h"
 #include "tessera/llm/tokenizer.h"
 
 namespace tessera {

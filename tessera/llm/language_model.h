@@ -2,12 +2,12 @@
 // A language model ready for use: the weights of a model file on a device, its tokenizer, and text generation.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/base/enum_name.h"
 #include "tessera/llm/llama.h"
 #include "tessera/llm/sampler.h"
@@ -27,8 +27,8 @@ struct GenerateOptions {
   /// Number of likeliest tokens that GenerateResult::log_probabilities contains in addition to each chosen one; -1: do
   /// not compute log probabilities.
   std::int64_t log_probabilities = -1;
-  std::function<bool()> cancelled = {};  ///< called between tokens and prompt batches; true stops
-  std::vector<TokenId> shown = {};       ///< control tokens whose text is part of the output; others are omitted
+  Callback<bool()> cancelled = {};  ///< called between tokens and prompt batches; true stops
+  std::vector<TokenId> shown = {};  ///< control tokens whose text is part of the output; others are omitted
 };
 
 /// Why generation stopped.
@@ -61,7 +61,7 @@ struct GenerateResult {
 std::string to_string(const GenerateResult& result);
 
 /// Called with each piece of text, whole UTF-8 characters only. Return false to stop.
-using TextCallback = std::function<bool(std::string_view piece)>;
+using TextCallback = Callback<bool(std::string_view piece)>;
 
 /// Options of LanguageModel::load.
 struct LoadOptions {
@@ -74,12 +74,12 @@ struct LoadOptions {
   std::optional<std::string> prompt = {};
   GenerateOptions generate = {};  ///< The options that will be used with `prompt`.
   /// If set, creates the prompt from the file's tokenizer, instead of `prompt`.
-  std::function<std::vector<TokenId>(const Tokenizer&)> make_prompt = {};
+  Callback<std::vector<TokenId>(const Tokenizer&)> make_prompt = {};
   /// If not 0, load() checks that there is memory for a conversation of so many tokens, with `generate.batch` and
   /// `cache_dtype`.
   std::int64_t conversation = 0;
   /// Called after metadata and options are validated, before memory is estimated and weights are read.
-  std::function<void()> accepted = {};
+  Callback<void()> accepted = {};
 };
 
 /// Throws ArgumentError if an option is out of range.

@@ -3,17 +3,21 @@
 // metadata: the model's weights, and the cache of the tokens it has read.
 #pragma once
 
-#include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/llm/architectures.h"
 #include "tessera/llm/gguf.h"
-#include "tessera/llm/load_weights.h"
 #include "tessera/ops/transformer.h"
 #include "tessera/ops/weight.h"
 
 namespace tessera {
+
+/// Called while weights are loaded, with the next tensor's name, bytes done and total bytes.
+using LoadProgress = Callback<void(const std::string& tensor, std::uint64_t done, std::uint64_t total)>;
 
 /// The configuration of a model, from its metadata.
 struct LlamaConfig {
@@ -59,13 +63,13 @@ LlamaConfig read_llama_config(const GgufFile& file, std::vector<UnknownPart>& un
 class KeyValueCache {
  public:
   /// A cache for `capacity` tokens. `dtype` must be f32 or f16.
-  KeyValueCache(const LlamaConfig& config, std::int64_t capacity, Device device, DType dtype = DType::f16)
-      : KeyValueCache(config, capacity, std::vector(static_cast<std::size_t>(config.layers), device), dtype) {}
+  KeyValueCache(const LlamaConfig& config, std::int64_t capacity, Device device, DType dtype = DType::f16);
   /// `layers`: the device of each layer.
   KeyValueCache(const LlamaConfig& config, std::int64_t capacity, std::span<const Device> layers,
                 DType dtype = DType::f16);
-  KeyValueCache(KeyValueCache&&) = default;
-  KeyValueCache& operator=(KeyValueCache&&) = default;
+  KeyValueCache(KeyValueCache&&) noexcept;
+  KeyValueCache& operator=(KeyValueCache&&) noexcept;
+  ~KeyValueCache();
   /// Number of tokens that were read.
   std::int64_t length() const { return length_; }
   /// Number of tokens that fit.
@@ -99,6 +103,11 @@ class Llama {
   /// `layers`: the device of each layer; the embedding is on the first layer's device, the output on the last one's.
   /// Activations are copied between devices. Throws ArgumentError unless there is one device per layer.
   static Llama load(const GgufFile& file, std::span<const Device> layers, const LoadProgress& progress = {});
+  Llama(const Llama&);
+  Llama(Llama&&) noexcept;
+  Llama& operator=(const Llama&);
+  Llama& operator=(Llama&&) noexcept;
+  ~Llama();
 
   /// Compiles the kernels for reading and generating, so that the first prompt does not wait for them.
   void prepare() const;
@@ -109,9 +118,7 @@ class Llama {
   /// The device of each layer.
   const std::vector<Device>& layer_devices() const { return devices_; }
   /// Creates a cache for `capacity` tokens, on the devices of the layers.
-  KeyValueCache make_cache(std::int64_t capacity, DType dtype = DType::f16) const {
-    return KeyValueCache(config_, capacity, devices_, dtype);
-  }
+  KeyValueCache make_cache(std::int64_t capacity, DType dtype = DType::f16) const;
   std::uint64_t weight_bytes() const;
   std::uint64_t weight_bytes(Device device) const;  ///< of the weights on this device
 
@@ -121,16 +128,8 @@ class Llama {
   Array forward(std::span<const std::int32_t> tokens, KeyValueCache& cache, bool all_logits = false) const;
 
  private:
-  struct Layer {
-    Array attention_norm, feed_forward_norm;
-    std::optional<Array> query_norm, key_norm, attention_post_norm, feed_forward_post_norm;
-    Weight query, key, value;                 ///< or `query` contains the rows of all three
-    Weight attention_output, gate, up, down;  ///< or `up` contains the rows of the gate before its own
-    std::optional<Array> query_bias, key_bias, value_bias;
-    std::optional<Array> output_bias, gate_bias, up_bias, down_bias;
-    Rotary rotary;
-    std::optional<Array> long_factors;  ///< used instead of rotary's factors for long texts
-  };
+  Llama();
+  struct Layer;
   friend class Decoder;
   template <class Use>
   void for_each_part(const Use& use) const;

@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "tessera/base/log.h"
+#include "tessera/llm/gguf_values.h"
 #include "tessera/llm/llama.h"
 
 namespace tessera {

@@ -2,7 +2,6 @@
 // Writes a trained model as a GGUF file, which llm/llama.h, llama.cpp and others can run.
 #pragma once
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,7 +34,7 @@ struct LlamaFileOptions {
 /// Writes a model to a file, which is replaced atomically. The sizes of `config` must match the arrays, and its
 /// vocabulary the tokenizer. Throws ArgumentError for another type, rows of q8_0 that are not a multiple of 32,
 /// mismatched shapes or dtypes, or if the file cannot be written.
-void write_llama(const std::filesystem::path& path, const LlamaConfig& config, const LlamaArrays& arrays,
+void write_llama(const std::string& path, const LlamaConfig& config, const LlamaArrays& arrays,
                  const TrainedTokenizer& tokenizer, const LlamaFileOptions& options = {});
 
 }  // namespace tessera

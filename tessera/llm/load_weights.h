@@ -2,7 +2,6 @@
 // Internal. Loads a model's tensors from its file to its devices.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -11,12 +10,10 @@
 
 #include "tessera/array/array.h"
 #include "tessera/llm/gguf.h"
+#include "tessera/llm/llama.h"
 #include "tessera/ops/weight.h"
 
 namespace tessera {
-
-/// Called while weights are loaded, with the next tensor's name, bytes done and total bytes.
-using LoadProgress = std::function<void(const std::string& tensor, std::uint64_t done, std::uint64_t total)>;
 
 /// Loads tensors one by one, checking each against the shape from the model's configuration. Tensors are read and
 /// packed in pieces, so that the file is never in memory in addition to the weights.

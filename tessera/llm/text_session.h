@@ -2,10 +2,11 @@
 // Reads several texts with one cache: if a text has a prefix in common with the previous one, only the rest is read.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <vector>
 
+#include "tessera/base/callback.h"
+#include "tessera/base/owner.h"
 #include "tessera/llm/decoder.h"
 #include "tessera/llm/language_model.h"
 
@@ -13,7 +14,7 @@ namespace tessera {
 
 /// Called when the context is full. Returns a shorter token sequence that ends with the answer so far, to be read
 /// instead; empty: the answer ends.
-using ContextShift = std::function<std::vector<TokenId>(std::span<const TokenId> answer)>;
+using ContextShift = Callback<std::vector<TokenId>(std::span<const TokenId> answer)>;
 
 /// Neither movable nor thread-safe. The model must outlive it.
 class TextSession {
@@ -25,6 +26,7 @@ class TextSession {
   TextSession(const LanguageModel& model, std::int64_t context, DType cache_dtype = DType::f16,
               Memory memory = Memory::in_pages, bool recorded = true);
   TextSession(const TextSession&) = delete;
+  ~TextSession();
 
   /// Reads the new part of the prompt and continues it. Ignores the options `context`, `cache_dtype` and `recorded`.
   /// Throws the errors of LanguageModel::generate; the session remains usable.
@@ -33,9 +35,9 @@ class TextSession {
 
   /// The maximum number of tokens.
   std::int64_t context() const { return context_; }
-  std::span<const TokenId> tokens() const { return tokens_; }  ///< the tokens in the cache
+  std::span<const TokenId> tokens() const;  ///< the tokens in the cache
   /// Size of the KV cache in bytes.
-  std::uint64_t cache_bytes() const { return cache_.bytes(); }
+  std::uint64_t cache_bytes() const;
   /// Drops all tokens.
   void clear();
 
@@ -50,7 +52,7 @@ class TextSession {
   std::int64_t context_;
   KeyValueCache cache_;
   bool recorded_;
-  std::optional<Decoder> decoder_;  ///< for the current memory of the cache
+  Owner<Decoder> decoder_;  ///< for the current memory of the cache
   std::vector<TokenId> tokens_;
   std::vector<float> logits_;
 };

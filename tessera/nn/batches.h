@@ -5,7 +5,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
-#include <ranges>
+#include <span>  // declares std::ranges::enable_view
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -54,7 +54,7 @@ class BatchSource {
 /// The range that `batches` returns: an input range of tuples of N arrays. A loop runs from the current position to the
 /// end of its epoch and leaves the position at the start of the next epoch. Copies share one position; not thread-safe.
 template <std::size_t N>
-class Batches : public std::ranges::view_base {
+class Batches {
   template <std::size_t... I>
   static auto as_tuple(std::vector<Array>&& a, std::index_sequence<I...>) {
     return std::tuple{std::move(a[I])...};
@@ -128,7 +128,7 @@ Batches<4> batches(const Array& a, const Array& b, const Array& c, const Array& 
 /// A range whose batches are f(batch, position) of another range's batches. Random numbers that f derives from the
 /// position are the same after a resume.
 template <class Source, class F>
-class MappedBatches : public std::ranges::view_base {
+class MappedBatches {
  public:
   /// What the function returns.
   using Batch = std::remove_cvref_t<std::invoke_result_t<const F&, typename Source::Batch, DataPosition>>;
@@ -183,3 +183,8 @@ MappedBatches<Source, F> map_batches(Source source, F f) {
 }
 
 }  // namespace tessera
+
+template <std::size_t N>
+inline constexpr bool std::ranges::enable_view<tessera::Batches<N>> = true;
+template <class Source, class F>
+inline constexpr bool std::ranges::enable_view<tessera::MappedBatches<Source, F>> = true;

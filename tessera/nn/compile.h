@@ -3,7 +3,6 @@
 // is one replay.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>

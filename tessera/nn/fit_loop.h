@@ -2,10 +2,12 @@
 // Progress, callbacks and results of fit, and the part of its loop that does not depend on the model's type.
 #pragma once
 
-#include <chrono>
-#include <limits>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/base/enum_name.h"
 #include "tessera/nn/evaluate.h"
 #include "tessera/nn/trainer_base.h"
@@ -32,16 +34,16 @@ std::string to_string(const FitProgress& progress);  ///< one line: "epoch 1/5  
 /// Functions that fit() calls while it trains.
 struct FitCallbacks {
   /// Called twice a second, and at the end.
-  std::function<void(const FitProgress&)> progress = {};
+  Callback<void(const FitProgress&)> progress = {};
   /// Called after each step (without loss and figures) and each epoch. Returning false ends the training.
-  std::function<bool(std::uint64_t step)> step = {};
+  Callback<bool(std::uint64_t step)> step = {};
   /// Called after each epoch. Returning false ends the training.
-  std::function<bool(const FitProgress&)> epoch = {};
+  Callback<bool(const FitProgress&)> epoch = {};
 };
 
 /// For FitCallbacks::progress: returns a function that rewrites one line on standard error if that is a terminal, and
 /// otherwise prints nothing.
-std::function<void(const FitProgress&)> progress_on_terminal();
+Callback<void(const FitProgress&)> progress_on_terminal();
 
 /// Ends training when a figure stops improving, and returns the best model. Checkpoints store the best model so far,
 /// too.
@@ -70,7 +72,7 @@ namespace detail {
 /// The members of FitOptions that do not depend on the model's type.
 struct FitSettings {
   std::uint64_t epochs = 0, steps = 0;
-  std::function<Figures()> validate;
+  Callback<Figures()> validate;
   std::uint64_t validate_every = 0;
   std::optional<EarlyStopping> early_stopping;
   FitCallbacks callbacks;
@@ -107,13 +109,12 @@ class FitLoop {
   void add_row();
   void write_rows(bool names_known);
 
-  using Time = std::chrono::steady_clock::time_point;
   TrainerBase& trainer_;
   const FitSettings settings_;
-  const Time begun_ = std::chrono::steady_clock::now();
-  Time looked_;
+  const double begun_;  ///< in seconds since a fixed time, as is `looked_`
+  double looked_;
   FitResult::End end_ = FitResult::End::done;
-  double loss_ = std::numeric_limits<double>::quiet_NaN();
+  double loss_;
   std::uint64_t summed_at_ = 0, saved_at_ = 0;
   std::optional<std::uint64_t> validated_at_;
   Figures figures_, best_figures_;
@@ -124,7 +125,7 @@ class FitLoop {
   bool has_header_ = false, fresh_figures_ = false;
   double row_sum_ = 0, row_steps_ = 0;  ///< losses since the last row
   /// the last row's loss, repeated in a row without steps
-  double row_loss_ = std::numeric_limits<double>::quiet_NaN();
+  double row_loss_;
   std::vector<Row> rows_;
 };
 

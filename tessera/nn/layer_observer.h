@@ -2,9 +2,9 @@
 // Observes a model layer by layer while it runs (nn/compile.h), and places layers on devices. Internal.
 #pragma once
 
-#include <functional>
 #include <optional>
 
+#include "tessera/base/callback.h"
 #include "tessera/nn/layers.h"
 
 namespace tessera::detail {
@@ -40,12 +40,12 @@ class LayerObserverScope {
   LayerObserver* const before_;
 };
 
-using PartFunction = std::function<void(ModelArray&, const Path&)>;
+using PartFunction = Callback<void(ModelArray&, const Path&)>;
 /// Moves the arrays of each layer to its device; shared arrays stay shared. Throws ArgumentError, without moving
 /// anything, if the number of devices differs from the number of layers or if layers on different devices share an
 /// array. `parts(layer, use)` visits the arrays of a layer.
 void place_layers(const std::vector<Device>& devices, std::size_t layers,
-                  const std::function<void(std::size_t layer, const PartFunction& use)>& parts);
+                  const Callback<void(std::size_t layer, const PartFunction& use)>& parts);
 
 /// Device of the layer's first array; empty if it has no arrays.
 template <class Layer>

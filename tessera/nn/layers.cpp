@@ -15,6 +15,8 @@
 
 namespace tessera {
 
+PackedWeight::PackedWeight(Weight weight) : weight_(std::make_shared<const Weight>(std::move(weight))) {}
+
 using detail::check_initialized;
 using detail::layer_name;
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <mutex>
 #include <random>
@@ -268,7 +267,7 @@ void ModelCompiler::convert(const Parts& parts) {
   }
 }
 
-Compiled ModelCompiler::finish(const std::function<Pass(Device device, bool plain)>& make, const FirstLayer& first) {
+Compiled ModelCompiler::finish(const Callback<Pass(Device device, bool plain)>& make, const FirstLayer& first) {
   const auto in_precision = [&](Pass pass) -> Pass {
     if (!narrows(options_.precision)) return pass;
     // f32 input gives f32 results.
@@ -342,7 +341,7 @@ Compiled ModelCompiler::finish(const std::function<Pass(Device device, bool plai
   return compiled;
 }
 
-void ModelCompiler::verify(const CompiledState& state, const std::function<Pass(Device, bool)>& make, const Array& x) {
+void ModelCompiler::verify(const CompiledState& state, const Callback<Pass(Device, bool)>& make, const Array& x) {
   const Inference mode;
   const Device reference = reference_for(device_);
   std::vector<LayerTrace> seen;

@@ -38,7 +38,7 @@ struct ApplyOptions {
 /// `m["layers.1.weight"]`, and `idle`, which files of earlier versions lack.
 class Optimiser {
  public:
-  virtual ~Optimiser() = default;
+  virtual ~Optimiser();
 
   /// Makes one step. `gradient` is a model whose arrays are gradients. Throws ArgumentError, with the path, if a
   /// gradient's shape differs from its parameter's.
@@ -85,10 +85,10 @@ class Optimiser {
   };
   Optimiser(const detail::ConstParts& parts, Rate lr, double weight_decay, std::vector<ParameterGroup> groups,
             int slots);
-  Optimiser(const Optimiser&) = default;
-  Optimiser(Optimiser&&) = default;
-  Optimiser& operator=(const Optimiser&) = default;
-  Optimiser& operator=(Optimiser&&) = default;
+  Optimiser(const Optimiser&);
+  Optimiser(Optimiser&&) noexcept;
+  Optimiser& operator=(const Optimiser&);
+  Optimiser& operator=(Optimiser&&) noexcept;
 
   virtual std::vector<double> scalars(const Settings& settings) const = 0;
   /// The scalars for `skipped` fewer steps; `skipped` has their dtype.
@@ -128,10 +128,10 @@ class Optimiser {
 
   std::vector<ParameterGroup> groups_;  ///< the last one contains all other parameters
   int slots_;
-  std::map<std::string, Idle> idle_of_;      ///< idle_, by path
-  std::vector<std::int64_t> idle_steps_{0};  ///< distinct Idle::steps of parameters that had a gradient
-  std::uint64_t now_ = 0;                    ///< steps(), without reading device memory
-  std::map<Place, Array> numbers_;           ///< scalars of the current step: for each of idle_steps_ and each group
+  std::map<std::string, Idle> idle_of_;   ///< idle_, by path
+  std::vector<std::int64_t> idle_steps_;  ///< begins with 0; distinct Idle::steps of parameters that had a gradient
+  std::uint64_t now_ = 0;                 ///< steps(), without reading device memory
+  std::map<Place, Array> numbers_;        ///< scalars of the current step: for each of idle_steps_ and each group
 };
 
 /// Options of Sgd.

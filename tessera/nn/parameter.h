@@ -3,7 +3,6 @@
 // that array/traversal.h can visit and whose arrays are Parameters or StateArrays.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -11,11 +10,12 @@
 
 #include "tessera/array/array_map.h"
 #include "tessera/array/traversal.h"
+#include "tessera/base/callback.h"
 
 namespace tessera {
 
 /// Creates the initial values of an array from its shape and its own seed, on current_device() (nn/initialise.h).
-using Initialiser = std::function<Array(const Shape& shape, std::uint64_t seed)>;
+using Initialiser = Callback<Array(const Shape& shape, std::uint64_t seed)>;
 
 /// An array of a model, usable as an Array. Assigning an Array replaces the values and keeps the rest (path, frozen);
 /// assigning a ModelArray copies that, too. Copies share memory, as those of an Array do.
@@ -146,7 +146,7 @@ constexpr void refuse_model() {
 template <class A>
 struct PartVisitor {
   using leaves = ModelLeaves;
-  const std::function<void(A&, const Path&)>& use;
+  const Callback<void(A&, const Path&)>& use;
   void operator()(A& part, const Path& at) const { use(part, at); }
 };
 /// ModelArray, const if the model is.
@@ -154,7 +154,7 @@ template <class Model>
 using PartOf = std::conditional_t<std::is_const_v<Model>, const ModelArray, ModelArray>;
 /// Calls `use(part, path)` for each array of a model.
 template <class Model>
-void for_each_part(Model& model, const std::function<void(PartOf<Model>&, const Path&)>& use) {
+void for_each_part(Model& model, const Callback<void(PartOf<Model>&, const Path&)>& use) {
   if constexpr (traversable<std::remove_const_t<Model>, ModelLeaves>) {
     PartVisitor<PartOf<Model>> visit{use};
     Traversal("parameters").visit(model, visit, Path());
@@ -173,6 +173,8 @@ using ConstParts = std::vector<std::pair<std::string, const ModelArray*>>;
 
 void set_frozen(const char* operation, const Parts& parts, std::string_view pattern, bool frozen);
 std::string summary_of(const ConstParts& parts);
+/// The parameters, or the state arrays, that are not empty.
+std::vector<NamedArray> named_arrays(const ConstParts& parts, bool states);
 
 /// Copies arrays; the same array with the same view is copied once.
 class Cloner {
@@ -193,20 +195,12 @@ bool path_matches(std::string_view path, std::string_view pattern);
 /// models are trained.
 template <class Model>
 std::vector<NamedArray> parameters(const Model& model) {
-  std::vector<NamedArray> out;
-  detail::for_each_part(model, [&](const ModelArray& part, const Path& at) {
-    if (!part.state() && !part.empty()) out.push_back({at.text(), part});
-  });
-  return out;
+  return detail::named_arrays(detail::parts_of(model), false);
 }
 /// The state arrays of a model, likewise.
 template <class Model>
 std::vector<NamedArray> states(const Model& model) {
-  std::vector<NamedArray> out;
-  detail::for_each_part(model, [&](const ModelArray& part, const Path& at) {
-    if (part.state() && !part.empty()) out.push_back({at.text(), part});
-  });
-  return out;
+  return detail::named_arrays(detail::parts_of(model), true);
 }
 
 /// Freezes the parameters whose path matches the pattern (`freeze(model, "layers.0.*")`): they have no gradient, and

@@ -2,13 +2,14 @@
 // The part of Trainer (trainer.h) that does not depend on the model's type.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tessera/base/callback.h"
+#include "tessera/base/owner.h"
 #include "tessera/nn/any_optimiser.h"
 #include "tessera/nn/batches.h"
 #include "tessera/nn/mode.h"
@@ -108,7 +109,7 @@ class TrainerBase {
 
  protected:
   /// Called with the loss and the gradient's arrays, which it may modify.
-  using UseGradient = std::function<void(Array loss, const detail::Parts& gradient)>;
+  using UseGradient = Callback<void(Array loss, const detail::Parts& gradient)>;
 
   TrainerBase(AnyOptimiser optimiser, const TrainerOptions& options);
   void begin(detail::Parts parts);  ///< parts of the trained model, whose memory stays in place
@@ -123,7 +124,7 @@ class TrainerBase {
   /// Mode of a replica.
   TrainingOptions mode_of(std::size_t replica) const;
   Array step_arrays(std::span<const Array> batch);
-  std::size_t shapes() const { return slots_.size(); }
+  std::size_t shapes() const;
 
  private:
   // Implemented by Trainer. A slot is a batch shape, with its own arrays, into which each batch is copied.
@@ -165,8 +166,8 @@ class TrainerBase {
   Array sum_;                  ///< of losses since the last mean_loss()
   Array left_out_;             ///< u64: how many of those had a non-finite loss; with a loss scale
   std::vector<Array> summed_;  ///< gradients of this update's steps; with accumulate
-  std::vector<std::unique_ptr<Slot>> slots_;
-  std::unique_ptr<Recordings> recorded_;
+  std::vector<Owner<Slot>> slots_;
+  Owner<Recordings> recorded_;
   std::string not_recorded_;
   std::uint64_t dropped_ = 0;  ///< evicted slots
   bool wrote_ = false;         ///< in this step, which therefore cannot be restarted

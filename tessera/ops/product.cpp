@@ -5,6 +5,7 @@
 
 #include "tessera/array/cached_operation.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_family.h"
 #include "tessera/device/launch/launch_arguments.h"
 #include "tessera/device/launch/vendor_product.h"
 #include "tessera/ops/kernels.h"

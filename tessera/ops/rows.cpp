@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_family.h"
 #include "tessera/ir/semantics.h"
 #include "tessera/ops/row_kernels.h"
 

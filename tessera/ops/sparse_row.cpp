@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "tessera/array/history.h"
+#include "tessera/device/launch/kernel_family.h"
 #include "tessera/device/launch/launch_arguments.h"
 #include "tessera/ops/sparse_row_kernel.h"
 

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <functional>
 
+#include "tessera/task/access_order.h"
+
 namespace tessera {
 
 const char* to_string(Access mode) {

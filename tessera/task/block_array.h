@@ -9,17 +9,17 @@
 //   cholesky_into(c);
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/task/region.h"
 
 namespace tessera {
 
 /// Chooses the device of tile `index`.
-using Distribution = std::function<Device(const Shape& index, const Shape& grid, const std::vector<Device>& devices)>;
+using Distribution = Callback<Device(const Shape& index, const Shape& grid, const std::vector<Device>& devices)>;
 /// Places tile (i, j) on device (i mod p) q + j mod q. p q is the number of devices; p is its largest divisor that is
 /// at most its square root. Grids with fewer than p rows or q columns are distributed in row-major order. This is the
 /// default.
@@ -140,7 +140,7 @@ class BlockArray {
   BlockArray& operator/=(const BlockOperand& b);  ///< Divides in place, tile by tile.
   void fill(const ArrayOperand& value);           ///< converts the value as full() does
   /// Calls f(array) for each tile, in a task on the tile's device.
-  void for_each_tile(const std::function<void(Array&)>& f);
+  void for_each_tile(const Callback<void(Array&)>& f);
 
   // The deferred, broadcasting elementwise functions of array.h, for operands of which at least one is a block array.
   // They are friends so that the plain names, as in sequential(dense<4, 8>, relu), refer to the functions of arrays.
@@ -250,8 +250,8 @@ class BlockOperand {
 /// Applies f to the array of each tile; deferred results stay deferred. With two operands, tiles are paired as in
 /// elementwise operations, and f receives a broadcast operand as it is. Throws ShapeError if a result's shape differs
 /// from the tile's.
-BlockArray map(const std::function<Array(const Array&)>& f, const BlockArray& a);
-BlockArray map(const std::function<Array(const Array&, const Array&)>& f, const BlockArray& a, const BlockArray& b);
+BlockArray map(const Callback<Array(const Array&)>& f, const BlockArray& a);
+BlockArray map(const Callback<Array(const Array&, const Array&)>& f, const BlockArray& a, const BlockArray& b);
 
 /// A block array as an argument of a task, with its access mode. The access covers all tiles; the function receives a
 /// BlockArray with its tiles on the task's device. A plain BlockArray argument is read only.
@@ -381,7 +381,7 @@ class Neighbours {
 /// Applies f to the neighbours of each tile of a matrix: `stencil(a, {.edge = Edge::wrap}, [](const Neighbours& n) {
 /// return n(-1, 0) + n(1, 0) + n(0, -1) + n(0, 1) - 4 * n(0, 0); })`. Runs one kernel per tile if f is elementwise.
 /// Throws ShapeError if a tile is smaller than the distance.
-BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Array(const Neighbours&)>& f);
+BlockArray stencil(const BlockArray& a, const Halo& halo, const Callback<Array(const Neighbours&)>& f);
 
 namespace detail {
 

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "tessera/base/os/fork.h"
+#include "tessera/task/device_load.h"
+#include "tessera/task/load_entry.h"
 #include "tessera/task/task_node.h"
 
 namespace tessera::detail {

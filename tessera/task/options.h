@@ -5,10 +5,10 @@
 #include <memory>
 #include <optional>
 #include <source_location>
-#include <stop_token>
 #include <string>
 
 #include "tessera/task/scope.h"
+#include "tessera/task/stop_token.h"
 
 namespace tessera {
 
@@ -19,8 +19,8 @@ class PlacementPolicy;  // policy.h
 struct TaskOptions {
   std::optional<Scope> scope = {};   ///< where it may run; by default where most of its data is, else cpu:0
   std::optional<int> priority = {};  ///< -4 to 3 (clamped), default 0; higher priorities run first
-  std::optional<std::stop_token> stop =
-      {};  ///< cancels it: a task that has not begun does not run; a running one can check `this_task`
+  /// a std::stop_token that cancels it: a task that has not begun does not run; a running one can check `this_task`
+  std::optional<StopToken> stop = {};
   std::shared_ptr<PlacementPolicy> policy = {};  ///< chooses among the devices of the scope (policy.h)
   std::string name = {};  ///< for messages; by default the kernel's name, or "file:line"; not inherited
   std::source_location where = std::source_location::current();  ///< Where the task was created, for messages.
@@ -32,7 +32,7 @@ namespace detail {
 struct InheritedOptions : std::enable_shared_from_this<InheritedOptions> {
   std::optional<Scope> scope;
   int priority = 0;
-  std::optional<std::stop_token> stop;
+  std::optional<StopToken> stop;
   std::shared_ptr<PlacementPolicy> policy;
 };
 /// Null if no options are set.

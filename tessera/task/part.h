@@ -5,26 +5,19 @@
 
 #include <array>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <utility>
 
 #include "tessera/base/shape.h"
+#include "tessera/task/access.h"
 
 namespace tessera {
-
-/// The elements of a matrix (the last two axes) that an access covers. Triangles include the diagonal, except unit
-/// triangles: their diagonal is known to be 1 and is not read.
-enum class MatrixPart : std::uint8_t { none, upper, lower, unit_upper, unit_lower, diagonal };
-const char* to_string(MatrixPart triangle);  ///< as text for messages: "upper triangle"
-/// The smallest and largest value of (column - row) of its elements.
-std::pair<std::int64_t, std::int64_t> band_of(MatrixPart triangle);
 
 /// Elements of a storage: those at `begin` + sum(index[k] * stride[k]) bytes with 0 <= index[k] < extent[k] and `low`
 /// <= column - row <= `high`. Strides descend.
 struct StoragePart {
-  static constexpr std::size_t most_axes = 6;  ///< Maximum number of axes that can be described.
-  static constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max() / 4;  ///< The band has no limit.
+  static constexpr std::size_t most_axes = 6;               ///< Maximum number of axes that can be described.
+  static constexpr std::int64_t unbounded = INT64_MAX / 4;  ///< The band has no limit.
 
   std::uint64_t begin = 0, end = 0;  ///< bytes: from the first element to one past the last
   std::uint32_t element = 1;         ///< bytes of an element

@@ -9,7 +9,6 @@
 //   Region r({.scope = cuda(all), .policy = std::make_shared<MostIdle>()});
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -25,7 +24,7 @@ struct TaskToPlace {
     Device device;              ///< The device.
     std::uint32_t waiting = 0;  ///< tasks that are placed there and have not ended
     /// Median time that the latest tasks kept it busy; 0 if none has ended.
-    std::chrono::nanoseconds median_duration{};
+    Nanoseconds median_duration{};
     std::uint64_t bytes = 0;  ///< of `TaskToPlace::bytes`, those whose newest contents are there
   };
   std::string name;                   ///< as given, or the kernel's name, or "file:line"

@@ -12,13 +12,10 @@
 #include <vector>
 
 #include "tessera/array/array.h"
+#include "tessera/task/combine.h"
 #include "tessera/task/part.h"
 
 namespace tessera {
-
-/// How contributions are combined. The initial values are 0, 1, the largest and the smallest number.
-enum class Combine : std::uint8_t { sum, product, minimum, maximum };
-const char* to_string(Combine op);
 
 namespace detail {
 

@@ -8,6 +8,8 @@
 #include <unordered_set>
 
 #include "tessera/device/queue/recorder.h"
+#include "tessera/executor/executor.h"
+#include "tessera/task/trace_hooks.h"
 
 namespace tessera {
 
@@ -79,7 +81,7 @@ Region::~Region() noexcept(false) {
     return;
   }
   struct End {
-    std::unique_ptr<Tasks>& tasks;
+    Owner<Tasks>& tasks;
     ~End() { tasks.reset(); }
   } const end{tasks_};
   wait();

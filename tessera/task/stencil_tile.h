@@ -2,9 +2,9 @@
 // Computes a stencil on one tile. Internal.
 #pragma once
 
-#include <functional>
 #include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/task/block_array.h"
 
 namespace tessera::detail {
@@ -24,7 +24,7 @@ class StencilTile {
   /// that replace them. Must outlive this object.
   StencilTile(const Halo& halo, const std::vector<Past>& beyond, const std::vector<Array>& near)
       : halo_(halo), beyond_(beyond), near_(near) {}
-  void write(Array& to, const std::function<Array(const Neighbours&)>& f) const;
+  void write(Array& to, const Callback<Array(const Neighbours&)>& f) const;
 
  private:
   /// Writes the padded tile's elements, starting at (row, column).

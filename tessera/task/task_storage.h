@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -11,7 +10,9 @@
 #include <vector>
 
 #include "tessera/array/array.h"
+#include "tessera/base/callback.h"
 #include "tessera/task/access.h"
+#include "tessera/task/access_order.h"
 #include "tessera/task/reduction.h"
 
 namespace tessera {
@@ -34,7 +35,7 @@ class TaskStorage final : public CoherenceHook {
 
   /// `f` writes the contents on first use. It is called again if it throws. Replaces a previous function that has not
   /// been called.
-  void set_lazy_fill(std::function<void()> f);
+  void set_lazy_fill(Callback<void()> f);
   /// Calls the pending lazy fill function, if any.
   void fill() {
     if (fill_pending_.load(std::memory_order_acquire)) [[unlikely]]
@@ -115,7 +116,7 @@ class TaskStorage final : public CoherenceHook {
   Storage& home_;
   bool slot_ = false;
   std::atomic<bool> fill_pending_ = false;
-  std::function<void()> lazy_fill_;  // guarded by moving_; empty once it has begun
+  Callback<void()> lazy_fill_;  // guarded by moving_; empty once it has begun
   std::atomic<Reductions*> reductions_ = nullptr;
   std::atomic<bool> has_no_replicas_ = true;  // no replica was ever created; ordered tasks read it without a lock
   // Changed by submitters; not read by threads that run tasks.

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,7 +28,7 @@ class [[nodiscard]] Trace {
  public:
   Trace();  ///< Records until the object is destroyed.
   /// Records until the object is destroyed, and writes the trace to `file`.
-  explicit Trace(const std::filesystem::path& file);
+  explicit Trace(const std::string& file);
   /// Calls `stop`; errors are printed as warnings.
   ~Trace();
   Trace(const Trace&) = delete;
@@ -50,7 +49,7 @@ class [[nodiscard]] Trace {
 /// dependencies. Only tasks that are created during its lifetime are recorded. Throws ArgumentError immediately if the
 /// file cannot be written. TESSERA_TASK_TRACE=file does the same from the first task to the end of the program. A
 /// forked child is not recorded by either.
-[[nodiscard]] inline Trace trace(const std::filesystem::path& file) { return Trace(file); }
+[[nodiscard]] inline Trace trace(const std::string& file) { return Trace(file); }
 /// A trace without a file, for `dot`, `summary` and `json`.
 [[nodiscard]] inline Trace trace() { return Trace(); }
 

@@ -17,6 +17,7 @@
 #include "tessera/base/printable.h"
 #include "tessera/device/settings.h"
 #include "tessera/task/task_node.h"
+#include "tessera/task/trace_hooks.h"
 
 namespace tessera::detail::watchdog {
 

@@ -6,11 +6,11 @@
 #pragma once
 
 #include <concepts>
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/base/error.h"
 #include "tessera/kernel/buffer.h"
 
@@ -29,8 +29,8 @@ const std::vector<Device>& all_devices();
 
 /// Runs the body once per device, as the current device. Continues after a failure; at the end throws a Failure that
 /// lists the devices on which the body threw, with the messages.
-void for_each_device(const std::function<void(Device)>& body);
-void for_each_device(std::span<const Device> devices, const std::function<void(Device)>& body);
+void for_each_device(const Callback<void(Device)>& body);
+void for_each_device(std::span<const Device> devices, const Callback<void(Device)>& body);
 
 /// The seed of this process: the value of TESSERA_TEST_SEED, else random. Printed on standard error at the first call.
 std::uint64_t seed();
@@ -103,7 +103,7 @@ Number number(const T& value) {
   return n;
 }
 void compare(const char* what, std::size_t got_size, std::size_t expected_size, const Tolerance& tolerance,
-             const std::function<Number(std::size_t)>& got, const std::function<Number(std::size_t)>& expected);
+             const Callback<Number(std::size_t)>& got, const Callback<Number(std::size_t)>& expected);
 
 inline constexpr std::uint64_t guard = 64;  // guard elements on either side
 /// The poison byte: as a float of any width a huge negative number, as a bool an invalid value.

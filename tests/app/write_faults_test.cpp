@@ -14,6 +14,7 @@
 
 #include "tessera/base/os/atomic_file.h"
 #include "tessera/llm/gguf.h"
+#include "tessera/llm/gguf_values.h"
 #include "tessera/llm/gguf_writer.h"
 #include "tessera/tessera.h"
 #include "tests/app/app_program.h"

@@ -17,6 +17,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/sha256.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/launch/kernel_cache.h"
 #include "tessera/device/settings.h"
 #include "tests/ir/traced.h"

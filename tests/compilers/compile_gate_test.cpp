@@ -29,6 +29,7 @@
 #include "tessera/backend/rocm/rocm.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/library_search.h"
+#include "tessera/device/driver.h"
 #include "tessera/ops/catalogue.h"
 #include "tessera/ops/kernels.h"
 #include "tests/compilers/emit_zoo.h"

@@ -11,6 +11,8 @@
 #include "tests/device/limit_memory.h"
 #include "tests/support/run_in_child.h"
 
+#include "tessera/device/driver.h"
+
 namespace tessera::testing {
 namespace {
 

@@ -13,6 +13,8 @@
 
 #include "tests/cpu/cpu_compare.h"
 
+#include "tessera/device/driver.h"
+
 namespace tessera::testing {
 namespace {
 

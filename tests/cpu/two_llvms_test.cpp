@@ -18,6 +18,7 @@
 #include "tessera/backend/cpu/cpu.h"
 #include "tessera/backend/opencl/opencl.h"
 #include "tessera/base/error.h"
+#include "tessera/device/driver.h"
 #include "tessera/ir/value.h"
 #include "tests/support/folder.h"
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/device/memory/pending.h"
 #include "tessera/device/memory/storage.h"
 
 namespace tessera::testing {

@@ -13,6 +13,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/device/discovery/discovery.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/ir/value.h"
 #include "tests/support/errors.h"

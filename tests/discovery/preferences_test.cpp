@@ -18,6 +18,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/test_seed.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/selection/preferences.h"
 #include "tessera/device/selection/preferences_file.h"
 #include "tests/support/errors.h"

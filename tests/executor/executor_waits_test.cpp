@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/executor/executor.h"
 #include "tests/executor/nodes.h"
 #include "tests/support/errors.h"
 

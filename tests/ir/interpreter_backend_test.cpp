@@ -6,6 +6,7 @@
 #include "tests/ir/interpreter_helpers.h"
 
 #include "tessera/backend/interp/interp.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/launch/kernel.h"
 
 // Makes impossible allocations fail instead of aborting under the address sanitizer.

@@ -16,7 +16,9 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/test_seed.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_family.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/ir/value.h"
 #include "tests/device/deferred.h"

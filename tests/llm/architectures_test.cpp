@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/llm/decoder.h"
+#include "tessera/llm/gguf_values.h"
 #include "tessera/llm/gguf_writer.h"
 #include "tests/llm/architecture_values.h"
 #include "tests/support/errors.h"

@@ -2,6 +2,7 @@
 // Sessions that reuse a cache: tokens equal those of a fresh cache, only new tokens are read, a full context, stop
 // strings, cancellation, and sampling options from files.
 #include "tessera/llm/chat_session.h"
+#include "tessera/llm/gguf_writer.h"
 
 #include <gtest/gtest.h>
 

@@ -2,6 +2,7 @@
 // Conversations as text and tokens: built-in templates compared with llama.cpp's (tests/data/chat_cases.json), a single
 // begin token, user text that looks like special tokens, thinking, tool calls, stop strings.
 #include "tessera/llm/chat.h"
+#include "tessera/llm/gguf_writer.h"
 
 #include <gtest/gtest.h>
 

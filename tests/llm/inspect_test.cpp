@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/llm/estimate.h"
+#include "tessera/llm/gguf_values.h"
 #include "tessera/llm/gguf_writer.h"
 #include "tessera/llm/inspect.h"
 #include "tests/app/app_program.h"

@@ -24,6 +24,7 @@
 #include "tessera/base/log.h"
 #include "tessera/base/test_seed.h"
 #include "tessera/device/placement/dry_run.h"
+#include "tessera/llm/gguf_values.h"
 #include "tessera/llm/gguf_writer.h"
 #include "tessera/llm/inspect.h"
 #include "tessera/llm/llama.h"

@@ -2,6 +2,7 @@
 // Compares the tokenizer with handmade vocabularies, with pieces computed by Hugging Face's tokenizers, and with tokens
 // that llama.cpp computed from the shipped model; UTF-8 streams.
 #include "tessera/llm/tokenizer.h"
+#include "tessera/llm/gguf_values.h"
 
 #include <gtest/gtest.h>
 

@@ -3,6 +3,7 @@
 // of any bytes; ties, thresholds and errors. (tools/check_tokenizer_training.py compares with Hugging Face's
 // tokenizers.)
 #include "tessera/llm/train_tokenizer.h"
+#include "tessera/llm/tokenizer_split.h"
 
 #include <gtest/gtest.h>
 

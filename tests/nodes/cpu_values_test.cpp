@@ -9,6 +9,7 @@
 
 #include "tessera/backend/cpu/cpu.h"
 #include "tessera/base/error.h"
+#include "tessera/device/driver.h"
 #include "tests/nodes/node_table.h"
 
 namespace tessera::test {

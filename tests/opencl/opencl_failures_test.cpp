@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "tessera/base/os/library.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/memory/storage.h"
 #include "tests/support/run_in_child.h"

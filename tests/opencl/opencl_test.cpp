@@ -2,6 +2,7 @@
 // The OpenCL backend at driver level: launches, memory, queues, events and errors, on the first device. What kernels
 // compute there is tested by node_table_test and kernel_devices_test.
 #include "tessera/backend/opencl/api.h"
+#include "tessera/device/driver.h"
 #include "tests/compilers/emit_zoo.h"
 #include "tests/opencl/opencl_fixture.h"
 #include "tests/support/errors.h"

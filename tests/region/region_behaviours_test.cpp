@@ -12,6 +12,7 @@
 
 #include "tessera/array/functions.h"
 #include "tessera/device/discovery/discovery.h"
+#include "tessera/executor/executor.h"
 #include "tessera/ops/linear_algebra.h"
 #include "tessera/ops/product.h"
 #include "tessera/task/block_array.h"

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tessera/array/functions.h"
+#include "tessera/executor/executor.h"
 #include "tessera/task/region.h"
 #include "tessera/task/synchronize.h"
 #include "tessera/task/this_task.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regions: sequential semantics, rejected accesses, copies.
 #include "tessera/task/region.h"
+#include "tessera/executor/executor.h"
+#include "tessera/task/access_order.h"
 
 #include <gtest/gtest.h>
 

@@ -14,6 +14,8 @@
 
 #include "tests/support/test_driver.h"
 
+#include "tessera/device/driver.h"
+
 namespace tessera::test {
 
 /// Runs `body` in a forked child; expects that no assertion fails there. The parent must not have discovered anything.

@@ -16,6 +16,7 @@
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/kernel/kernel.h"
+#include "tessera/task/dispatch_limit.h"
 #include "tessera/task/error.h"
 #include "tessera/task/region.h"
 #include "tessera/task/synchronize.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traces, graphs of regions, statistics. The watchdog, and traces of whole programs, are tested in watchdog_test.cpp.
 #include "tessera/task/trace.h"
+#include "tessera/task/trace_hooks.h"
 
 #include <gtest/gtest.h>
 

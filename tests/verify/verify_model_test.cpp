@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/nn/verify/structure.h"
 #include "tests/app/app_program.h"
 #include "tests/support/errors.h"
 

@@ -7,6 +7,7 @@
 
 #include "tessera/backend/opencl/device.h"
 #include "tessera/base/error.h"
+#include "tessera/device/driver.h"
 
 namespace tessera::cl {
 

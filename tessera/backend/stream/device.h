@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tessera/backend/stream/errors.h"
+#include "tessera/device/driver.h"
 
 namespace tessera::stream {
 

@@ -11,6 +11,7 @@
 #include "tessera/backend/stream/device.h"
 #include "tessera/base/error.h"
 #include "tessera/base/printable.h"
+#include "tessera/device/driver.h"
 
 namespace tessera::stream {
 

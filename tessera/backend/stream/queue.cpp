@@ -6,6 +6,7 @@
 
 #include "tessera/backend/stream/device.h"
 #include "tessera/base/error.h"
+#include "tessera/device/driver.h"
 
 namespace tessera::stream {
 

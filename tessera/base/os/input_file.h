@@ -5,8 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <span>
+#include <string>
 
 namespace tessera {
 
@@ -16,7 +16,7 @@ class InputFile {
  public:
   /// Opens `path`. Throws ArgumentError if it is missing, not readable or not a regular file, FormatError if it is
   /// empty, and DeviceError if the system failed to read it.
-  explicit InputFile(std::filesystem::path path);
+  explicit InputFile(std::string path);
   ~InputFile();
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&& other) noexcept;
@@ -29,7 +29,7 @@ class InputFile {
 
  private:
   void close() noexcept;
-  std::filesystem::path path_;
+  std::string path_;
   int descriptor_ = -1;
   std::uint64_t size_ = 0;
 };

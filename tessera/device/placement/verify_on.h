@@ -3,10 +3,10 @@
 // Slow: all memory passed to a kernel is copied for each launch.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/device/device.h"
 
 namespace tessera {
@@ -39,6 +39,6 @@ std::string to_string(const VerifyReport& report);  ///< Formats the report as a
 /// the two is NaN; an integer or bool if it differs at all (but see `rounded`). Kernels already on `reference` are not
 /// repeated.
 /// Throws DeviceError if `reference` does not exist. Exceptions of `program` propagate.
-VerifyReport verify_on(Device reference, const std::function<void()>& program, double tolerance = 1e-4);
+VerifyReport verify_on(Device reference, const Callback<void()>& program, double tolerance = 1e-4);
 
 }  // namespace tessera

@@ -2,11 +2,10 @@
 #include "tessera/device/queue/checked_sequence.h"
 
 #include <algorithm>
-#include <functional>
 
 namespace tessera {
 
-bool CheckedSequence::run(Queue& queue, const std::function<void()>& work, const SequencePool& pool, std::string& why) {
+bool CheckedSequence::run(Queue& queue, const Callback<void()>& work, const SequencePool& pool, std::string& why) {
   why.clear();
   if (!valid()) {
     sequence_ = Sequence::record_or_run(queue, work, why, pool);

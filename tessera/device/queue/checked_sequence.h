@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "tessera/base/callback.h"
 #include "tessera/device/queue/sequence.h"
 
 namespace tessera {
@@ -24,7 +25,7 @@ class CheckedSequence {
   /// Runs the work and returns whether it was replayed. Sets `why`, and becomes empty, if the work cannot be repeated
   /// or differs from the recording. Throws errors of Sequence::record and of the work; if the work was not done, this
   /// object is unchanged.
-  bool run(Queue& queue, const std::function<void()>& work, const SequencePool& pool, std::string& why);
+  bool run(Queue& queue, const Callback<void()>& work, const SequencePool& pool, std::string& why);
   void replay();
 
  private:

@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/os/fork.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/settings.h"
 
 namespace tessera {

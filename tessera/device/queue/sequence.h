@@ -5,9 +5,10 @@
 // state and advances it.
 #pragma once
 
-#include <functional>
 #include <memory>
 
+#include "tessera/base/callback.h"
+#include "tessera/base/owner.h"
 #include "tessera/device/launch/launch_arguments.h"
 
 namespace tessera {
@@ -55,17 +56,17 @@ class Sequence {
   /// `Queue::submit_native`; a nested recording. Nothing is recorded then, the work done so far stays done, and the
   /// queue stays usable. Also throws ArgumentError if the pool belongs to another queue, or another thread records with
   /// it; OutOfMemory or KernelError if the driver cannot create a graph.
-  static Sequence record(Queue& queue, const std::function<void()>& work, const SequencePool& pool = SequencePool());
+  static Sequence record(Queue& queue, const Callback<void()>& work, const SequencePool& pool = SequencePool());
   /// Like record, but work that cannot be replayed is run to its end without being recorded. The sequence is then
   /// empty, and `why` describes the reason.
-  static Sequence record_or_run(Queue& queue, const std::function<void()>& work, std::string& why,
+  static Sequence record_or_run(Queue& queue, const Callback<void()>& work, std::string& why,
                                 const SequencePool& pool = SequencePool());
   /// Calls `work`, which should repeat the recorded work, instead of a replay, and records it again. Returns an empty
   /// string if both are equal. Otherwise the sequence becomes empty, and the result describes the first difference (a
   /// kernel, its shape, a scalar without a slot, memory that the work did not allocate) or why recording failed.
   /// Generators that the work creates or seeds itself are no longer advanced by replays. If `work` throws, the sequence
   /// is unchanged.
-  std::string record_again(const std::function<void()>& work);
+  std::string record_again(const Callback<void()>& work);
 
   /// Submits the work again, ordered as one operation with respect to other uses of its memory. Pending expressions
   /// that read what it writes are computed first.
@@ -86,8 +87,8 @@ class Sequence {
  private:
   struct State;
   struct Attempt;
-  explicit Sequence(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  explicit Sequence(Owner<State> state);
+  Owner<State> state_;
 };
 
 }  // namespace tessera

@@ -16,6 +16,7 @@
 #include "tessera/nn/verify/box_tree.h"
 #include "tessera/nn/verify/counterexample.h"
 #include "tessera/nn/verify/query.h"
+#include "tessera/nn/verify/structure.h"
 
 namespace tessera {
 

@@ -2,11 +2,11 @@
 // Properties of a model's outputs, as values.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "tessera/array/array.h"
+#include "tessera/base/callback.h"
 #include "tessera/base/enum_name.h"
 
 namespace tessera {
@@ -28,7 +28,7 @@ struct Property {
   double constant = 0;                    ///< lipschitz
   std::string name = {};                  ///< predicate
   /// predicate: the function of inputs and outputs.
-  std::function<Array(const Array& x, const Array& y)> holds = {};
+  Callback<Array(const Array& x, const Array& y)> holds = {};
 };
 
 /// No output is NaN or infinite.
@@ -51,7 +51,7 @@ Property monotone(std::int64_t input, double tolerance = 1e-6);
 Property lipschitz(double constant, double radius, double tolerance = 1e-6);
 /// A function of a batch and the model's outputs, which returns an array (batch,) that is true (not 0) where the
 /// property holds.
-Property predicate(std::string name, std::function<Array(const Array& x, const Array& y)> holds);
+Property predicate(std::string name, Callback<Array(const Array& x, const Array& y)> holds);
 
 std::string to_string(const Property& property);  ///< "bounded(-1, 1)"
 /// Parses a property's text; no predicates. Throws ArgumentError, with the list of properties, if it is none.

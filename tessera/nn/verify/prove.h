@@ -3,14 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/nn/verify/input_box.h"
+#include "tessera/nn/verify/layer_list.h"
 #include "tessera/nn/verify/property.h"
-#include "tessera/nn/verify/structure.h"
 
 namespace tessera {
 
@@ -37,7 +37,7 @@ struct ProveOptions {
   /// Most samples per call for which the proof holds: larger products may use a vendor library, whose rounding is
   /// unknown. Irrelevant on `cpu` and `interp`.
   std::int64_t batch = 1;
-  std::function<void(const ProveProgress&)> progress = {};  ///< called twice a second
+  Callback<void(const ProveProgress&)> progress = {};  ///< called twice a second
 };
 
 /// The result of prove(). Copies are large if `tree` is.
@@ -68,15 +68,15 @@ namespace verification {
 
 /// A model, independent of its type.
 struct Subject {
-  Layers layers;                             ///< The layers.
-  std::function<Array(const Array& x)> run;  ///< Calls the model.
-  Device device;                             ///< The model's device.
+  LayerList layers;                     ///< The layers.
+  Callback<Array(const Array& x)> run;  ///< Calls the model.
+  Device device;                        ///< The model's device.
 };
 Device device_of(const Layers& layers);  ///< of its first array; current_device() if it has none
 /// Converts a model for the functions below.
 template <class Model>
 Subject subject_of(const Model& model) {
-  Layers layers = layers_of(model);
+  LayerList layers = layers_of(model);
   const Device device = device_of(layers);
   return {std::move(layers), [&model](const Array& x) -> Array { return model(x); }, device};
 }
