@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tessera generate`: continues a prompt with a language model, and reports the device and the speed.
+#include <algorithm>
+#include <cstdio>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

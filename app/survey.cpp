@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"

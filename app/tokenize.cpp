@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tessera tokenize`: converts text to the tokens of a model and back.
+#include <cstdio>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
+#include <exception>
 #include <nlohmann/json.hpp>
 #include <regex>
 

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "arguments.h"
 #include "command.h"
 #include "terminal.h"
+#include "tessera/base/os/input_file.h"
 #include "tessera/base/printable.h"
+#include "tessera/nn/verify/structure.h"
 #include "tessera/tessera.h"
 
 namespace tessera::app {

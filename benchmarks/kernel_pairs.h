@@ -14,6 +14,7 @@
 
 #include "benchmarks/pairs.h"
 #include "tessera/backend/cpu/cpu.h"
+#include "tessera/device/driver.h"
 #include "tessera/ir/node.h"
 
 namespace tessera::bench {

@@ -3,6 +3,7 @@
 // memory bandwidth of the machine and with a plain C++ loop (compiled here with -O3 -march=native).
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <thread>

@@ -4,6 +4,7 @@
 //
 // Usage: products [--large] [PART OF A ROW]. TESSERA_THREADS=1 uses one thread for each. The exit status is 2 if a
 // library is missing (Debian: libdnnl2, libopenblas0-pthread) or if no row matches.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>

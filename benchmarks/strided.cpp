@@ -3,6 +3,7 @@
 // members of structs, strides, row sums, and matrices in compressed sparse row format.
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <random>
 

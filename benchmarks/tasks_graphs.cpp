@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Defines the graphs and their tasks.
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <random>

@@ -2,6 +2,8 @@
 // Pairs of Tessera's own workloads, which run alternately: kernel tasks and launches, tasks with and without tracing,
 // and block arrays and the operations that they use. Also checks that many tasks do not accumulate memory.
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fstream>

@@ -5,6 +5,7 @@
 //
 // Usage: tiles [--large] [PART OF A ROW]. TESSERA_THREADS=1 uses one thread for each. The exit status is 2 if the
 // library is missing (Debian: libopenblas0-pthread) or if no row matches.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>

@@ -6,6 +6,9 @@
 # expanded at install time. script/check-layers reads this list and rejects third-party headers in any of them.
 set(TESSERA_PUBLIC_HEADERS
     tessera/tessera.h
+    tessera/device/launch/kernel_family.h
+    tessera/llm/gguf_values.h
+    tessera/llm/gguf_writer.h
     tessera/testing/testing.h
 )
 

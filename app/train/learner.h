@@ -8,7 +8,7 @@
 
 #include "tessera/nn/losses.h"
 #include "tessera/nn/trainer.h"
-#include "tessera/nn/verify/structure.h"
+#include "tessera/nn/verify/layer_list.h"
 
 namespace tessera::app {
 

@@ -2,8 +2,11 @@
 // `tessera train lm`: trains a language model on a text file and writes a GGUF file.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <numbers>
 
@@ -13,6 +16,7 @@
 #include "tessera/base/os/input_file.h"
 #include "tessera/base/printable.h"
 #include "tessera/base/sha256.h"
+#include "tessera/llm/gguf_values.h"
 #include "tessera/llm/language_model.h"
 #include "train/lm_model.h"
 #include "train/lm_ngrams.h"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "train/lm_model.h"
 
 #include <fmt/format.h>

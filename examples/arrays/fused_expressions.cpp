@@ -3,6 +3,7 @@
 // Elementwise operations are lazy: an expression runs as one fused kernel when its values are needed.
 #include <tessera/array/array.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iostream>
 

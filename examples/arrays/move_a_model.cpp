@@ -3,6 +3,7 @@
 // `model | device` copies any structure of arrays and preserves shared memory. prefetch() overlaps copies and compute.
 #include <tessera/tessera.h>
 
+#include <cmath>
 #include <iostream>
 #include <map>
 #include <vector>

@@ -4,6 +4,7 @@
 #include <tessera/array/functions.h>
 #include <tessera/array/generator.h>
 
+#include <cmath>
 #include <cstdio>
 
 using namespace tessera;

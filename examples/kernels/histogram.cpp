@@ -4,6 +4,7 @@
 #include <tessera/array/array.h>
 #include <tessera/kernel/kernel.h>
 
+#include <algorithm>
 #include <cstdio>
 
 using namespace tessera;

@@ -6,7 +6,10 @@
 #include <tessera/kernel/kernel.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <iostream>
 

@@ -5,6 +5,7 @@
 #include <tessera/device/queue/sequence.h>
 #include <tessera/kernel/kernel.h>
 
+#include <cmath>
 #include <cstdio>
 
 using namespace tessera;

@@ -3,6 +3,8 @@
 // If the scope of a task has several devices, it runs where its data is, or on the device expected to finish first.
 #include "accelerators.h"
 
+#include <cmath>
+#include <cstdio>
 #include <map>
 
 using namespace tessera;

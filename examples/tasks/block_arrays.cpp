@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I spread an array over several devices?
 // A BlockArray is an array in tiles, each on one device. Its values do not depend on the tiling or on the devices.
+#include <cmath>
+#include <cstdio>
+
 #include "accelerators.h"
 
 using namespace tessera;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I launch kernels from inside a task?
 // In a task, this_task::device() and this_task::queue() return the device and the queue to use.
+#include <cstdio>
+
 #include <tessera/kernel/kernel.h>
 
 #include "accelerators.h"

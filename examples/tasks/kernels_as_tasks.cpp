@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I run a kernel as a task?
 // Pass the kernel to spawn() with its arguments. Tasks are ordered by the buffers that they read and write.
+#include <cstdio>
+
 #include <tessera/kernel/kernel.h>
 
 #include "accelerators.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I combine GPUs of different vendors?
 // Tasks copy the data that they need. If two devices cannot access each other, the copy uses the CPU.
+#include <cstdio>
+
 #include "accelerators.h"
 
 using namespace tessera;

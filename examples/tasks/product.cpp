@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I multiply block arrays?
 // matmul() runs one task for each product of two tiles, on the devices of the tiles.
+#include <cstdio>
+
 #include <tessera/ops/product.h>
 
 #include "accelerators.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I write my own algorithm over tiles?
 // Spawn tasks on tiles in a Region. Their order follows from what each task reads and writes. Here c = a b, in place.
+#include <cstdio>
+
 #include <tessera/ops/product.h>
 
 #include "accelerators.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I choose the devices that tasks may use?
 // A Scope is a set of devices. Without one, a task runs on the device with most of its arrays, or on the CPU.
+#include <cstdio>
+
 #include "accelerators.h"
 
 using namespace tessera;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I move a block array to GPUs and back?
 // to() copies the tiles to other devices. gather() copies them into one array.
+#include <cstdio>
+
 #include "accelerators.h"
 
 using namespace tessera;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I factorise a large matrix over several devices?
 // cholesky() of a block array runs tasks on its tiles. Two triangular solves then solve a linear system.
+#include <algorithm>
+#include <cstdio>
+
 #include "accelerators.h"
 
 using namespace tessera;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I wait for a device or for all tasks?
 // Reading a result waits for it. synchronize() waits for a device, a backend, a scope or everything.
+#include <cstdio>
+
 #include <tessera/kernel/kernel.h>
 
 #include "accelerators.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I see which device each tile is on?
 // where() prints a map of the tiles. Tasks that use a tile run on its device.
+#include <cstdio>
+
 #include "accelerators.h"
 
 using namespace tessera;

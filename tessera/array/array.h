@@ -13,6 +13,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/shape.h"
 #include "tessera/device/memory/storage.h"
+#include "tessera/ir/fwd.h"
 
 namespace tessera {
 
@@ -94,7 +95,7 @@ class Array {
     check_host_type("to_vector", dtype_v<T>);
     std::vector<T> out(static_cast<std::size_t>(size()));
     if constexpr (std::is_same_v<T, bool>) {
-      std::unique_ptr<bool[]> raw(new bool[out.size()]);
+      std::unique_ptr<T[]> raw(new T[out.size()]);
       download(raw.get());
       out.assign(raw.get(), raw.get() + out.size());
     } else {

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 
 #include "tessera/array/elementwise_rule.h"
 #include "tessera/array/operation.h"
+#include "tessera/device/memory/pending.h"
 #include "tessera/device/queue/recorder.h"
 #include "tessera/ir/derivative.h"
 #include "tessera/ir/semantics.h"

@@ -2,6 +2,7 @@
 #include "tessera/array/expression.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "tessera/array/source.h"

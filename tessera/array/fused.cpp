@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/array/fused.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "tessera/array/array.h"
@@ -8,6 +9,7 @@
 #include "tessera/array/cached_operation.h"
 #include "tessera/array/min_max.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_family.h"
 
 namespace tessera {
 

@@ -20,13 +20,9 @@ namespace tessera {
 class Generator {
  public:
   /// A generator at block `offset` of the stream for `seed`.
-  explicit Generator(std::uint64_t seed = 0, std::uint64_t offset = 0)
-      : state_(std::make_shared<RandomStream>(RandomStream{seed, offset})) {}
-  Generator(const Generator& other) : state_(std::make_shared<RandomStream>(*other.state_)) {}
-  Generator& operator=(const Generator& other) {
-    *state_ = *other.state_;
-    return *this;
-  }
+  explicit Generator(std::uint64_t seed = 0, std::uint64_t offset = 0);
+  Generator(const Generator& other);
+  Generator& operator=(const Generator& other);
 
   /// The seed of the stream.
   std::uint64_t seed() const { return state_->seed; }

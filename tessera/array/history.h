@@ -3,13 +3,13 @@
 // the backward pass. Rules are defined next to their operations; the backward pass is in grad/.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "tessera/array/observer.h"
+#include "tessera/base/callback.h"
 #include "tessera/device/context.h"
 
 namespace tessera {
@@ -21,7 +21,7 @@ class Backward;
 /// operations can itself be differentiated. The function must not capture arrays that may have history; such arrays are
 /// operands and listed in `keeps`.
 struct Rule {
-  std::function<void(Backward&)> backward;  ///< Computes the adjoints of the operands from the adjoint of the result.
+  Callback<void(Backward&)> backward;  ///< Computes the adjoints of the operands from the adjoint of the result.
   /// The operands that it reads, as operand_bits(0, 1). ~0u means all operands, even more than 32.
   std::uint32_t keeps = 0;
   bool keeps_result = false;  ///< True if it reads the result.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads and writes elements selected by arrays of indices.
+#include <algorithm>
 #include <bit>
 
 #include "tessera/array/axis_layout.h"
@@ -8,6 +9,7 @@
 #include "tessera/array/functions.h"
 #include "tessera/array/running_sum.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_family.h"
 
 namespace tessera {
 

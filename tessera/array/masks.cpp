@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Selects elements by conditions. The size of the result is known only after counting.
+#include <algorithm>
+#include <limits>
+
 #include "tessera/array/axis_layout.h"
 #include "tessera/array/cached_operation.h"
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
 #include "tessera/array/running_sum.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_family.h"
 
 namespace tessera {
 

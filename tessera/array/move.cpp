@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/array/move.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "tessera/array/elementwise.h"

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tessera/array/traversal.h"
+#include "tessera/base/owner.h"
 
 namespace tessera {
 
@@ -120,7 +121,7 @@ class Mover {
   bool moves_anything() const;
   std::optional<Device> common() const;
 
-  std::unique_ptr<detail::MoveState> state_;
+  Owner<detail::MoveState> state_;
   detail::Traversal walk_{"to", "Write tessera_move for that type, and set the pointer there"};
   bool moving_ = false;  ///< false while arrays are collected
   const Path* at_ = nullptr;

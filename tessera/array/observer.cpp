@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/array/observer.h"
 
+#include <mutex>
+
 #include "tessera/array/elementwise.h"
 #include "tessera/array/operation.h"
+#include "tessera/device/memory/pending.h"
 
 namespace tessera {
 

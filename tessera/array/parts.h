@@ -3,30 +3,44 @@
 #pragma once
 
 #include <array>
-#include <chrono>
-#include <complex>
 #include <concepts>
-#include <deque>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
-#include <ranges>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "tessera/array/aggregate.h"
 #include "tessera/array/array.h"
+#include "tessera/array/member_names.h"
 
 namespace tessera {
+
+namespace detail {
+
+/// For a class of the standard library, the name of its template: "deque", "chrono::duration"; else empty. Templates
+/// are recognised by name if including their headers, some of which are long, is avoided.
+template <class T>
+consteval std::string_view std_name() {
+  std::string_view name = type_name<T>();
+  if (!name.starts_with("std::")) return {};
+  name.remove_prefix(5);
+  name = name.substr(0, name.find('<'));
+  while (name.starts_with("__") && name.find("::") != name.npos) name.remove_prefix(name.find("::") + 2);
+  return name;
+}
+template <class T>
+consteval bool is_std(auto... names) {
+  constexpr std::string_view name = std_name<T>();
+  return ((name == names) || ...);
+}
+
+}  // namespace detail
 
 /// Specialise it as `true` for a type that contains no arrays. Traversals skip such a type, and copies of structures
 /// copy it.
@@ -35,15 +49,8 @@ inline constexpr bool holds_no_arrays =
     std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_null_pointer_v<T> || std::is_member_pointer_v<T> ||
     (std::is_pointer_v<T> && std::is_function_v<std::remove_pointer_t<T>>) || std::is_same_v<T, const char*> ||
     (std::is_class_v<T> && std::is_empty_v<T>) || std::is_same_v<T, std::string> ||
-    std::is_same_v<T, std::string_view> || std::is_same_v<T, Device>;
-template <class R, class P>
-inline constexpr bool holds_no_arrays<std::chrono::duration<R, P>> = true;
-template <class C, class D>
-inline constexpr bool holds_no_arrays<std::chrono::time_point<C, D>> = true;
-template <class T>
-inline constexpr bool holds_no_arrays<std::complex<T>> = true;
-template <class T, class U>
-inline constexpr bool holds_no_arrays<std::ranges::iota_view<T, U>> = true;
+    std::is_same_v<T, std::string_view> || std::is_same_v<T, Device> ||
+    detail::is_std<T>("chrono::duration", "chrono::time_point", "complex", "ranges::iota_view");
 template <>
 inline constexpr bool holds_no_arrays<Shape> = true;
 
@@ -79,6 +86,10 @@ inline constexpr bool is_a<Template<A...>, Template> = true;
 template <class T, template <class...> class... Templates>
 inline constexpr bool is_one_of = (is_a<T, Templates> || ...);
 
+template <class T>
+inline constexpr bool is_sequence = is_a<T, std::vector> || is_std<T>("deque", "list");
+template <class T>
+inline constexpr bool is_unordered_map = is_std<T>("unordered_map", "unordered_multimap");
 template <class T>
 inline constexpr bool is_std_array = false;
 template <class T, std::size_t N>
@@ -141,9 +152,9 @@ constexpr bool holds_nothing() {
     return false;
   else if constexpr (holds_no_arrays<T>)
     return true;
-  else if constexpr (is_std_array<T> || is_std_span<T> || is_one_of<T, std::vector, std::deque, std::list>)
+  else if constexpr (is_std_array<T> || is_std_span<T> || is_sequence<T>)
     return holds_nothing<typename T::value_type, Leaves>();
-  else if constexpr (is_one_of<T, std::set, std::multiset, std::unordered_set, std::unordered_multiset>)
+  else if constexpr (is_std<T>("set", "multiset", "unordered_set", "unordered_multiset"))
     return holds_nothing<typename T::key_type, Leaves>();
   else
     return false;
@@ -173,9 +184,9 @@ constexpr PartKind kind_of() {
                : PartKind::shared;
   else if constexpr (is_std_array<T> || is_one_of<T, std::tuple, std::pair>)
     return PartKind::tuple;
-  else if constexpr (is_one_of<T, std::vector, std::deque, std::list>)
+  else if constexpr (is_sequence<T>)
     return PartKind::sequence;
-  else if constexpr (is_one_of<T, std::map, std::multimap, std::unordered_map, std::unordered_multimap>)
+  else if constexpr (is_one_of<T, std::map, std::multimap> || is_unordered_map<T>)
     return holds_nothing<typename T::key_type, ArraysOnly>() ? PartKind::map : PartKind::unknown;
   else if constexpr (HasFieldsFunction<T> || HasFieldsMember<T>)
     return PartKind::fields;

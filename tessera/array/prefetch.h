@@ -3,13 +3,15 @@
 // batch can have any type that `to` accepts. The order of the source is kept.
 #pragma once
 
-#include <deque>
 #include <exception>
 #include <iterator>
 #include <optional>
-#include <ranges>
+#include <utility>
+#include <vector>
 
 #include "tessera/array/move.h"
+#include "tessera/base/owner.h"
+#include "tessera/base/range.h"
 
 namespace tessera {
 
@@ -25,15 +27,15 @@ struct PrefetchOptions {
 ///
 /// The source is advanced on the iterating thread. If the source or a copy throws, the exception is rethrown when the
 /// iteration reaches that batch. `begin()` restarts the iteration if the source supports it.
-template <std::ranges::view V>
+template <detail::Range V>
 class Prefetcher {
  public:
   /// The type of the source's elements.
-  using Batch = std::remove_cvref_t<std::ranges::range_reference_t<V>>;
+  using Batch = detail::ElementOf<V>;
 
   /// Throws ArgumentError if there are no slots, and DeviceError if the device does not exist.
   Prefetcher(V source, Device device, PrefetchOptions options = {})
-      : source_(std::move(source)), device_(device), slots_(options.slots), queue_(std::make_unique<Queue>(device)) {
+      : source_(std::move(source)), device_(device), slots_(options.slots), queue_(new Queue(device)) {
     if (slots_ == 0)
       fail<ArgumentError>({.operation = "prefetch",
                            .with = {{"slots", "0"}},
@@ -50,7 +52,7 @@ class Prefetcher {
     /// Creates the iterator of a prefetcher on which `begin()` has been called.
     explicit Iterator(Prefetcher& p) : prefetcher_(&p) {}
     /// The current batch, on the device. Valid until the iterator advances.
-    const Batch& operator*() const { return *prefetcher_->prefetched_.front().batch; }
+    const Batch& operator*() const { return *prefetcher_->prefetched_.front()->batch; }
     /// Advances to the next batch, and starts to copy another.
     Iterator& operator++() {
       prefetcher_->next();
@@ -71,7 +73,7 @@ class Prefetcher {
     prefetched_.clear();
     waiting_.reset();
     over_ = false;
-    at_.emplace(std::ranges::begin(source_));
+    at_.emplace(std::begin(source_));
     fresh_ = true;
     fill();
     return Iterator(*this);
@@ -85,8 +87,9 @@ class Prefetcher {
     std::exception_ptr error;
   };
 
+  void add(Slot slot) { prefetched_.push_back(Owner<Slot>(new Slot(std::move(slot)))); }
   void next() {
-    prefetched_.pop_front();
+    prefetched_.erase(prefetched_.begin());
     fill();
   }
   /// Fills all free slots. Throws if the batch at the front could not be read or copied.
@@ -96,14 +99,14 @@ class Prefetcher {
         if (!waiting_) {
           if (!fresh_) advance();
           fresh_ = true;  // false while `waiting_` has the source's current batch
-          if (*at_ == std::ranges::end(source_)) {
+          if (*at_ == std::end(source_)) {
             over_ = true;
             break;
           }
           waiting_.emplace(**at_);
           fresh_ = false;
         }
-        prefetched_.push_back({move_on_queue(std::as_const(*waiting_), device_, queue_.get()), nullptr});
+        add({move_on_queue(std::as_const(*waiting_), device_, queue_.get()), nullptr});
         waiting_.reset();
       } catch (const OutOfMemory&) {
         if (!prefetched_.empty()) break;  // Retried when earlier batches have been released.
@@ -111,14 +114,14 @@ class Prefetcher {
         throw;
       } catch (const Stopped& stopped) {
         over_ = true;
-        prefetched_.push_back({std::nullopt, stopped.error});
+        add({std::nullopt, stopped.error});
       } catch (...) {
         over_ = true;
-        prefetched_.push_back({std::nullopt, std::current_exception()});
+        add({std::nullopt, std::current_exception()});
       }
     }
-    if (!prefetched_.empty() && prefetched_.front().error) {
-      const std::exception_ptr error = prefetched_.front().error;
+    if (!prefetched_.empty() && prefetched_.front()->error) {
+      const std::exception_ptr error = prefetched_.front()->error;
       prefetched_.clear();
       std::rethrow_exception(error);
     }
@@ -139,17 +142,17 @@ class Prefetcher {
   V source_;
   Device device_;
   std::size_t slots_;
-  std::unique_ptr<Queue> queue_;  ///< its destructor waits for the copies
-  std::optional<std::ranges::iterator_t<V>> at_;
+  Owner<Queue> queue_;  ///< its destructor waits for the copies
+  std::optional<detail::IteratorOf<V>> at_;
   bool fresh_ = true, over_ = false;
-  std::optional<Batch> waiting_;  ///< read from the source, but not copied yet
-  std::deque<Slot> prefetched_;   ///< the first is the current one
+  std::optional<Batch> waiting_;         ///< read from the source, but not copied yet
+  std::vector<Owner<Slot>> prefetched_;  ///< the first is the current one
 };
 
 /// Prefetches `batches` to `device`. An lvalue `batches` is stored by reference.
-template <std::ranges::viewable_range R>
-Prefetcher<std::views::all_t<R>> prefetch(R&& batches, Device device, PrefetchOptions options = {}) {
-  return {std::views::all(std::forward<R>(batches)), device, options};
+template <detail::Range R>
+Prefetcher<detail::ViewOf<R>> prefetch(R&& batches, Device device, PrefetchOptions options = {}) {
+  return {detail::view_of(std::forward<R>(batches)), device, options};
 }
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 // Element i is word i % 4 of the block for the seed and counter i / 4, so the result does not depend on the device or
 // the tiling. A Counter is the upper half of Philox's counter. The elements of an array use only the lower half.
 #include "tessera/array/generator.h"
+#include "tessera/device/launch/kernel_family.h"
 
 #include <algorithm>
 #include <numbers>
@@ -230,6 +231,14 @@ Counter::Counter(Array in_memory) {
                       .with = {{"shape", to_string(in_memory.shape())}},
                       .wrong = "a counter in memory must have exactly one element"});
   memory_ = std::move(in_memory);
+}
+
+Generator::Generator(std::uint64_t seed, std::uint64_t offset)
+    : state_(std::make_shared<RandomStream>(RandomStream{seed, offset})) {}
+Generator::Generator(const Generator& other) : state_(std::make_shared<RandomStream>(*other.state_)) {}
+Generator& Generator::operator=(const Generator& other) {
+  *state_ = *other.state_;
+  return *this;
 }
 
 Array Generator::bits(Shape shape, std::optional<Device> device) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/array/rebased_expression.h"
 
+#include <mutex>
 #include <vector>
 
 #include "tessera/array/elementwise.h"
 #include "tessera/array/source.h"
+#include "tessera/device/memory/pending.h"
 #include "tessera/device/queue/recorder.h"
 
 namespace tessera::detail {

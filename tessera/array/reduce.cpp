@@ -9,6 +9,7 @@
 #include "tessera/array/operation.h"
 #include "tessera/device/launch/block_threads.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_family.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera {

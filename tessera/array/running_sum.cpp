@@ -7,6 +7,7 @@
 #include "tessera/array/functions.h"
 #include "tessera/device/launch/block_threads.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_family.h"
 
 namespace tessera {
 

@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
 
 #include "tessera/array/host_bytes.h"
 #include "tessera/array/operation.h"
+#include "tessera/array/safetensors_contents.h"
 #include "tessera/array/safetensors_header.h"
 #include "tessera/base/os/atomic_file.h"
 
@@ -45,53 +48,63 @@ std::optional<OtherFile> other_file(std::string_view begin) {
 
 }  // namespace
 
-SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
+SafetensorsFile::SafetensorsFile() : contents_(std::make_unique<Contents>()) {}
+SafetensorsFile::SafetensorsFile(SafetensorsFile&& other) noexcept = default;
+SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&& other) noexcept = default;
+SafetensorsFile::~SafetensorsFile() = default;
+
+const std::string& SafetensorsFile::name() const { return contents_->name; }
+std::span<const SafetensorsTensor> SafetensorsFile::tensors() const { return contents_->tensors; }
+const std::map<std::string, std::string>& SafetensorsFile::metadata() const { return contents_->metadata; }
+
+SafetensorsFile SafetensorsFile::open(const std::string& path) {
   SafetensorsFile out;
-  out.name_ = path.string();
-  out.file_.emplace(path);
-  out.size_ = out.file_->size();
+  out.contents_->name = path;
+  out.contents_->file.emplace(path);
+  out.contents_->size = out.contents_->file->size();
   out.read_header();
   return out;
 }
 
 SafetensorsFile SafetensorsFile::parse(std::span<const std::byte> bytes, std::string name) {
   SafetensorsFile out;
-  out.name_ = std::move(name);
-  out.bytes_ = bytes;
-  out.size_ = bytes.size();
+  out.contents_->name = std::move(name);
+  out.contents_->bytes = bytes;
+  out.contents_->size = bytes.size();
   out.read_header();
   return out;
 }
 
 void SafetensorsFile::bad(std::uint64_t offset, const std::string& field, const std::string& wrong) const {
   fail<FormatError>({.operation = "read safetensors",
-                     .with = {{"file", name_}, {"offset", std::to_string(offset)}, {"field", field}},
+                     .with = {{"file", contents_->name}, {"offset", std::to_string(offset)}, {"field", field}},
                      .wrong = wrong});
 }
 
 void SafetensorsFile::read(std::uint64_t offset, std::span<std::byte> to) const {
-  if (file_)
-    file_->read(offset, to);
+  if (contents_->file)
+    contents_->file->read(offset, to);
   else if (!to.empty())
-    std::memcpy(to.data(), bytes_.data() + offset, to.size());
+    std::memcpy(to.data(), contents_->bytes.data() + offset, to.size());
 }
 
 void SafetensorsFile::read_header() {
-  if (size_ < 8) bad(0, "header length", fmt::format("8 bytes are needed, but the file has {}", size_));
+  if (contents_->size < 8)
+    bad(0, "header length", fmt::format("8 bytes are needed, but the file has {}", contents_->size));
   std::byte length_bytes[8];
   read(0, length_bytes);
   std::uint64_t length = 0;
   for (int i = 0; i < 8; ++i) length |= std::to_integer<std::uint64_t>(length_bytes[i]) << (8 * i);
   const bool above = length > most_safetensors_header;
-  if (above || length > size_ - 8) {
+  if (above || length > contents_->size - 8) {
     if (const auto other = other_file({reinterpret_cast<const char*>(length_bytes), sizeof length_bytes}))
       fail<FormatError>({.operation = "read safetensors",
-                         .with = {{"file", name_}, {"offset", "0"}},
+                         .with = {{"file", contents_->name}, {"offset", "0"}},
                          .wrong = "it is " + other->what,
                          .remedy = other->remedy});
     bad(0, "header length",
         above ? fmt::format("the length {} exceeds the format's limit of {}", length, most_safetensors_header)
-              : fmt::format("the header has {} bytes, but only {} bytes follow", length, size_ - 8));
+              : fmt::format("the header has {} bytes, but only {} bytes follow", length, contents_->size - 8));
   }
   std::string text(length, '\0');
   read(8, std::as_writable_bytes(std::span(text)));
@@ -99,21 +112,21 @@ void SafetensorsFile::read_header() {
 }
 
 const SafetensorsTensor* SafetensorsFile::find(std::string_view name) const {
-  const auto found = index_.find(name);
-  return found == index_.end() ? nullptr : &tensors_[found->second];
+  const auto found = contents_->index.find(name);
+  return found == contents_->index.end() ? nullptr : &contents_->tensors[found->second];
 }
 
 const SafetensorsTensor& SafetensorsFile::tensor(std::string_view name) const {
   if (const SafetensorsTensor* found = find(name)) return *found;
   fail<FormatError>({.operation = "read safetensors",
-                     .with = {{"file", name_}, {"tensor", std::string(name)}},
+                     .with = {{"file", contents_->name}, {"tensor", std::string(name)}},
                      .wrong = "the file has no such tensor"});
 }
 
 std::vector<std::byte> SafetensorsFile::data(const SafetensorsTensor& tensor) const {
-  if (tensor.offset > size_ || tensor.bytes > size_ - tensor.offset)
+  if (tensor.offset > contents_->size || tensor.bytes > contents_->size - tensor.offset)
     fail<ArgumentError>({.operation = "read safetensors",
-                         .with = {{"file", name_}, {"tensor", tensor.name}},
+                         .with = {{"file", contents_->name}, {"tensor", tensor.name}},
                          .wrong = "the tensor does not belong to this file"});
   std::vector<std::byte> out(tensor.bytes);
   read(tensor.offset, out);

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,7 +15,7 @@
 #include <vector>
 
 #include "tessera/array/array.h"
-#include "tessera/base/os/input_file.h"
+#include "tessera/base/owner.h"
 
 namespace tessera {
 
@@ -44,20 +43,23 @@ class SafetensorsFile {
   /// - the data of a tensor do not match its shape, overlap, leave gaps, or do not end at the end of the file.
   ///
   /// The data may be in a different order than the header's entries.
-  static SafetensorsFile open(const std::filesystem::path& path);
+  static SafetensorsFile open(const std::string& path);
   /// Parses `bytes`, which must outlive the result. `name` is used in messages.
   static SafetensorsFile parse(std::span<const std::byte> bytes, std::string name);
+  SafetensorsFile(SafetensorsFile&& other) noexcept;
+  SafetensorsFile& operator=(SafetensorsFile&& other) noexcept;
+  ~SafetensorsFile();
 
   /// The name of the file, for messages.
-  const std::string& name() const { return name_; }
+  const std::string& name() const;
   /// All tensors, in the order of the header.
-  std::span<const SafetensorsTensor> tensors() const { return tensors_; }
+  std::span<const SafetensorsTensor> tensors() const;
   /// The tensor with this name, or null.
   const SafetensorsTensor* find(std::string_view name) const;
   /// The tensor with this name. Throws FormatError if there is none.
   const SafetensorsTensor& tensor(std::string_view name) const;
   /// The metadata of the file, from the header entry "__metadata__".
-  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  const std::map<std::string, std::string>& metadata() const;
 
   /// Loads the elements of a tensor to `device` (default: current_device()). Throws FormatError if there is no such
   /// tensor, if its dtype is not supported, or if the file has become shorter since it was opened.
@@ -67,18 +69,13 @@ class SafetensorsFile {
 
  private:
   friend class SafetensorsHeader;
-  SafetensorsFile() = default;
+  SafetensorsFile();
   [[noreturn]] void bad(std::uint64_t offset, const std::string& field, const std::string& wrong) const;
   void read(std::uint64_t offset, std::span<std::byte> to) const;
   void read_header();
 
-  std::string name_;
-  std::optional<InputFile> file_;     ///< empty if `bytes_` is used
-  std::span<const std::byte> bytes_;  ///< the argument of `parse`
-  std::uint64_t size_ = 0;
-  std::vector<SafetensorsTensor> tensors_;
-  std::map<std::string, std::size_t, std::less<>> index_;
-  std::map<std::string, std::string> metadata_;
+  struct Contents;  // safetensors_contents.h
+  Owner<Contents> contents_;
 };
 
 /// Writes a file with these arrays and metadata. The header lists the arrays in this order; the data are sorted by

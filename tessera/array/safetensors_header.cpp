@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "tessera/array/safetensors_contents.h"
+
 namespace tessera {
 
 namespace {
@@ -121,11 +123,11 @@ bool SafetensorsHeader::start_object(std::size_t) {
 bool SafetensorsHeader::key(std::string& value) {
   const std::uint64_t at = token();
   if (place_ == Place::file) {
-    if (value == safetensors_metadata_key ? has_metadata_ : file_.index_.contains(value))
+    if (value == safetensors_metadata_key ? has_metadata_ : file_.contents_->index.contains(value))
       bad(at, fmt::format("the name {} occurs twice", shown(value)));
     tensor_at_ = at;
   } else if (place_ == Place::metadata) {
-    if (file_.metadata_.contains(value)) bad(at, fmt::format("the key {} occurs twice", shown(value)));
+    if (file_.contents_->metadata.contains(value)) bad(at, fmt::format("the key {} occurs twice", shown(value)));
   } else {
     const bool shape = value == "shape", offsets = value == "data_offsets";
     key_ = value;
@@ -140,7 +142,7 @@ bool SafetensorsHeader::string(std::string& value) {
   if (place_ != Place::metadata && !(place_ == Place::tensor && key_ == "dtype")) unexpected("a string");
   token();
   if (place_ == Place::metadata) {
-    file_.metadata_.emplace(key_, std::move(value));
+    file_.contents_->metadata.emplace(key_, std::move(value));
   } else {
     has_dtype_ = true;
     tensor_.dtype = dtype_of_safetensors(value);
@@ -214,19 +216,19 @@ void SafetensorsHeader::finish_tensor() {
       bad(offsets_at_, fmt::format("{} elements of {} take {} bytes, but the offsets span {}", count,
                                    tensor_.dtype_name, needed, bytes));
   }
-  const std::uint64_t data_at = 8 + text_.size(), left = file_.size_ - data_at;
+  const std::uint64_t data_at = 8 + text_.size(), left = file_.contents_->size - data_at;
   if (offsets_[1] > left)
     bad(offsets_at_,
         fmt::format("the data end at byte {} after the header, but the file ends at {}", offsets_[1], left));
   tensor_.offset = data_at + offsets_[0];
   tensor_.bytes = bytes;
   key_.clear();
-  file_.index_.emplace(tensor_.name, file_.tensors_.size());
-  file_.tensors_.push_back(std::move(tensor_));
+  file_.contents_->index.emplace(tensor_.name, file_.contents_->tensors.size());
+  file_.contents_->tensors.push_back(std::move(tensor_));
 }
 
 void SafetensorsHeader::check_layout() {
-  const auto& all = file_.tensors_;
+  const auto& all = file_.contents_->tensors;
   std::vector<std::size_t> order(all.size());
   std::iota(order.begin(), order.end(), 0);
   const auto place = [&](std::size_t i) { return std::pair(all[i].offset, all[i].bytes); };
@@ -243,8 +245,9 @@ void SafetensorsHeader::check_layout() {
     end = t.offset + t.bytes;
     before = &t;
   }
-  if (end != file_.size_)
-    file_.bad(end, "data", fmt::format("{} bytes after the last tensor belong to no tensor", file_.size_ - end));
+  if (end != file_.contents_->size)
+    file_.bad(end, "data",
+              fmt::format("{} bytes after the last tensor belong to no tensor", file_.contents_->size - end));
 }
 
 void SafetensorsHeader::parse() {

@@ -5,6 +5,7 @@
 
 #include "tessera/array/safetensors.h"
 #include "tessera/array/traversal.h"
+#include "tessera/base/owner.h"
 
 namespace tessera {
 
@@ -33,29 +34,34 @@ class ArrayLoader {
   /// Uses only arrays of the file whose names begin with `prefix`; the prefix is removed. `names` maps a path to its
   /// name in the file if the two differ.
   explicit ArrayLoader(const SafetensorsFile& file, std::string_view prefix = {},
-                       std::map<std::string, std::string> names = {})
-      : file_(file), prefix_(prefix), file_names_(std::move(names)) {}
+                       std::map<std::string, std::string> names = {});
+  ~ArrayLoader();
+  ArrayLoader(const ArrayLoader&) = delete;
+  ArrayLoader& operator=(const ArrayLoader&) = delete;
   /// Finds the array in the file. If `optional` is true and the file lacks it, the array is left unchanged.
   void look(const Array& a, const Path& at, bool optional = false);
   /// Stops reporting arrays of the file whose names begin with this prefix as unexpected.
   void ignore_prefix(std::string_view names);
-  void refuse(std::string mismatch) { report_.mismatched.push_back(std::move(mismatch)); }
+  void refuse(std::string mismatch);
   LoadReport load(LoadArraysOptions options);
 
  private:
-  struct Target {
-    const SafetensorsTensor* tensor;
-    Array array;
-    std::string name;
-    /// The mismatch to report unless the array is converted; empty if the dtypes are equal.
-    std::string other_dtype = {};
-  };
-  const SafetensorsFile& file_;
-  const std::string prefix_;
-  const std::map<std::string, std::string> file_names_;
-  std::vector<Target> targets_;
-  std::set<std::string, std::less<>> names_;
-  LoadReport report_;
+  struct State;
+  Owner<State> state_;
+};
+
+/// Collects the arrays of a structure, and writes them to a file.
+class ArraySaver {
+ public:
+  ArraySaver();
+  ~ArraySaver();
+  ArraySaver(const ArraySaver&) = delete;
+  ArraySaver& operator=(const ArraySaver&) = delete;
+  void add(const Array& a, const Path& at);
+  void save(const std::string& path, const std::map<std::string, std::string>& metadata) const;
+
+ private:
+  std::vector<std::pair<std::string, Array>> all_;
 };
 
 }  // namespace detail
@@ -64,9 +70,9 @@ class ArrayLoader {
 /// save_safetensors throws.
 template <class T>
 void save_arrays(const T& structure, const std::string& path, const std::map<std::string, std::string>& metadata = {}) {
-  std::vector<std::pair<std::string, Array>> all;
-  for_each_array(structure, [&](const Array& a, const Path& at) { all.emplace_back(at.text(), a); });
-  save_safetensors(path, all, metadata);
+  detail::ArraySaver all;
+  for_each_array(structure, [&](const Array& a, const Path& at) { all.add(a, at); });
+  all.save(path, metadata);
 }
 
 /// Loads a file into the arrays of a structure. Arrays are written in place on their devices, so copies, views and

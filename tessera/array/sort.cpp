@@ -15,6 +15,7 @@
 #include "tessera/array/functions.h"
 #include "tessera/array/running_sum.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_family.h"
 
 namespace tessera {
 

@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "tessera/array/cached_expression.h"
 #include "tessera/array/flushing.h"
 #include "tessera/array/fusion_trace.h"
 #include "tessera/base/log.h"
 #include "tessera/base/printable.h"
+#include "tessera/device/memory/pending.h"
 #include "tessera/device/queue/recorder.h"
 #include "tessera/device/settings.h"
 

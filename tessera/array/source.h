@@ -8,6 +8,7 @@
 
 #include "tessera/array/array.h"
 #include "tessera/array/expression.h"
+#include "tessera/device/memory/pending.h"
 
 namespace tessera::detail {
 

@@ -3,6 +3,7 @@
 #include "tessera/array/elementwise.h"
 #include "tessera/array/operation.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_family.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera {

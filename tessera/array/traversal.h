@@ -3,7 +3,8 @@
 // arrays replaced. Used, for example, by array/move.h.
 #pragma once
 
-#include <typeindex>
+#include <memory>
+#include <typeinfo>
 
 #include "tessera/array/path.h"
 #include "tessera/array/traversable.h"
@@ -27,6 +28,11 @@ class Traversal {
   explicit Traversal(const char* operation,
                      const char* for_cycles = "Break the circle, and set the pointer in the copy")
       : operation_(operation), for_cycles_(for_cycles) {}
+  ~Traversal() {
+    if (shared_ != nullptr) drop_shared();
+  }
+  Traversal(const Traversal&) = delete;
+  Traversal& operator=(const Traversal&) = delete;
 
   /// Calls `visit(part)` or `visit(part, path)` for each leaf.
   template <class T, class F>
@@ -37,24 +43,20 @@ class Traversal {
   std::uint64_t changes() const { return changes_; }  ///< The number of leaves that map has replaced so far.
 
  private:
-  using Key = std::pair<const void*, std::type_index>;
-  struct Shared {
-    bool begun = false, changed = false;
-    std::shared_ptr<void> became;
-  };
-
   // Functions that need no template, in traversal.cpp.
-  bool first_visit(const void* object, std::type_index type);
+  struct SharedObjects;
+  SharedObjects& shared();
+  void drop_shared() noexcept;
+  bool first_visit(const void* object, const std::type_info& type);
   /// Returns the mapped object, or null if it has not been mapped yet.
-  std::shared_ptr<void> begin(const void* object, std::type_index type, const Path& at);
-  void end(const void* object, std::type_index type, std::shared_ptr<void> became);
+  std::shared_ptr<void> begin(const void* object, const std::type_info& type, const Path& at);
+  void end(const void* object, const std::type_info& type, std::shared_ptr<void> became);
 
   template <class T, class F>
   T map_leaf(const T& x, F& f, const Path& at);
 
   const char *operation_, *for_cycles_;
-  std::set<Key> visited_;
-  std::map<Key, Shared> shared_;
+  SharedObjects* shared_ = nullptr;
   std::uint64_t changes_ = 0;
 };
 
@@ -84,7 +86,7 @@ template <class M, class Use>
 void for_each_map_element(M& map, const Path& at, Use&& use) {
   using T = std::remove_const_t<M>;
   using K = typename T::key_type;
-  constexpr bool several = is_one_of<T, std::multimap, std::unordered_multimap>;
+  constexpr bool several = is_a<T, std::multimap> || is_std<T>("unordered_multimap");
   std::size_t place = 0, among_equal = 0;
   const K* before = nullptr;
   const auto element = [&](auto& e) {
@@ -103,11 +105,11 @@ void for_each_map_element(M& map, const Path& at, Use&& use) {
       use(e, key);
     }
   };
-  if constexpr (is_one_of<T, std::unordered_map, std::unordered_multimap> && std::totally_ordered<K>) {
-    constexpr auto by_key = [](const auto* a, const auto* b) { return a->first < b->first; };
-    std::multiset<decltype(&*map.begin()), decltype(by_key)> elements;
-    for (auto& e : map) elements.insert(&e);
-    for (auto* e : elements) element(*e);
+  if constexpr (is_unordered_map<T> && std::totally_ordered<K>) {
+    constexpr auto by_key = [](const K* a, const K* b) { return *a < *b; };
+    std::multimap<const K*, decltype(&*map.begin()), decltype(by_key)> elements;
+    for (auto& e : map) elements.emplace(&e.first, &e);
+    for (const auto& e : elements) element(*e.second);
   } else {
     for (auto& e : map) element(e);
   }

@@ -7,6 +7,7 @@
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
 #include "tessera/array/operation.h"
+#include "tessera/base/callback.h"
 
 namespace tessera {
 
@@ -16,7 +17,7 @@ namespace {
 
 std::vector<std::int64_t> numbers(const Shape& shape) { return shape; }
 
-Rule moving(std::function<void(Backward&)> backward) { return {.backward = std::move(backward), .moves = true}; }
+Rule moving(Callback<void(Backward&)> backward) { return {.backward = std::move(backward), .moves = true}; }
 
 /// The backward rule of an operation that returns the elements of its operand in the same order, with another shape.
 Rule reshaped() {

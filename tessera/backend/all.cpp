@@ -7,6 +7,7 @@
 #include "tessera/backend/oneapi/oneapi.h"
 #include "tessera/backend/opencl/opencl.h"
 #include "tessera/backend/rocm/rocm.h"
+#include "tessera/device/driver.h"
 
 namespace tessera {
 

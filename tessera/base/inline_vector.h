@@ -2,13 +2,12 @@
 // A vector with inline storage for its first elements. Small vectors need no heap allocation.
 #pragma once
 
-#include <algorithm>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
 #include <iterator>
-#include <limits>
 #include <new>
 #include <type_traits>
 #include <utility>
@@ -90,17 +89,17 @@ class InlineVector {
 
   void reserve(std::size_t count) {
     if (count <= capacity_) return;
-    count = std::max<std::size_t>(count, std::size_t{capacity_} * 2);
-    if (count > std::numeric_limits<std::uint32_t>::max()) throw std::bad_alloc();
+    if (count < std::size_t{capacity_} * 2) count = std::size_t{capacity_} * 2;
+    if (count > UINT32_MAX) throw std::bad_alloc();
     T* grown = new T[count];
-    std::copy(begin(), end(), grown);
+    move(begin(), end(), grown);
     release();
     heap_ = grown;
     capacity_ = static_cast<std::uint32_t>(count);
   }
   void resize(std::size_t count, T value = T{}) {
     reserve(count);
-    if (count > size_) std::fill(end(), data() + count, value);
+    for (std::size_t i = size_; i < count; ++i) data()[i] = value;
     size_ = static_cast<std::uint32_t>(count);
   }
   void clear() noexcept { size_ = 0; }
@@ -115,8 +114,8 @@ class InlineVector {
     if constexpr (std::forward_iterator<I>) {
       const auto count = static_cast<std::size_t>(std::distance(first, last));
       reserve(count);
-      std::copy(first, last, data());
       size_ = static_cast<std::uint32_t>(count);
+      for (T* to = data(); first != last; ++first, ++to) *to = static_cast<T>(*first);
     } else {
       for (; first != last; ++first) push_back(*first);
     }
@@ -124,7 +123,7 @@ class InlineVector {
   iterator insert(const_iterator at, T value) {
     const std::ptrdiff_t i = at - begin();
     reserve(size_ + std::size_t{1});
-    std::copy_backward(begin() + i, end(), end() + 1);
+    move(begin() + i, end(), begin() + i + 1);
     ++size_;
     data()[i] = value;
     return begin() + i;
@@ -133,9 +132,9 @@ class InlineVector {
   iterator insert(const_iterator at, I first, I last) {
     const std::ptrdiff_t i = at - begin(), count = std::distance(first, last);
     reserve(size_ + static_cast<std::size_t>(count));
-    std::copy_backward(begin() + i, end(), end() + count);
+    move(begin() + i, end(), begin() + i + count);
     size_ += static_cast<std::uint32_t>(count);
-    std::copy(first, last, begin() + i);
+    for (T* to = begin() + i; first != last; ++first, ++to) *to = static_cast<T>(*first);
     return begin() + i;
   }
   iterator insert(const_iterator at, std::initializer_list<T> values) {
@@ -145,20 +144,31 @@ class InlineVector {
   iterator erase(const_iterator first, const_iterator last) noexcept {
     /// Same as the member of std::vector with this name.
     T* const to = begin() + (first - begin());
-    std::copy(last, static_cast<const_iterator>(end()), to);
+    move(last, end(), to);
     size_ -= static_cast<std::uint32_t>(last - first);
     return to;
   }
 
   friend bool operator==(const InlineVector& a, const InlineVector& b) noexcept {
-    return std::equal(a.begin(), a.end(), b.begin(), b.end());
+    if (a.size_ != b.size_) return false;
+    const T *x = a.data(), *y = b.data();
+    for (std::size_t i = 0; i < a.size_; ++i)
+      if (!(x[i] == y[i])) return false;
+    return true;
   }
   friend auto operator<=>(const InlineVector& a, const InlineVector& b) noexcept {
-    return std::lexicographical_compare_three_way(a.begin(), a.end(), b.begin(), b.end());
+    const T *x = a.data(), *y = b.data();
+    for (std::size_t i = 0; i < a.size_ && i < b.size_; ++i)
+      if (const auto order = x[i] <=> y[i]; order != 0) return order;
+    return decltype(*x <=> *y)(a.size_ <=> b.size_);
   }
 
  private:
   bool heap() const noexcept { return capacity_ > N; }
+  // The ranges may overlap.
+  static void move(const T* first, const T* last, T* to) noexcept {
+    if (first != last) std::memmove(static_cast<void*>(to), first, static_cast<std::size_t>(last - first) * sizeof(T));
+  }
   void release() noexcept {
     if (heap()) delete[] heap_;
     capacity_ = N;
@@ -175,7 +185,7 @@ class InlineVector {
     if (heap())
       heap_ = other.heap_;
     else if constexpr (sizeof inside_ > 128)
-      std::copy_n(other.inside_, size_, inside_);
+      move(other.inside_, other.inside_ + size_, inside_);
     else
       std::memcpy(inside_, other.inside_, sizeof inside_);
   }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <thread>
 
 namespace tessera {
 
@@ -14,11 +13,12 @@ class SpinLock {
   void lock() noexcept {
     for (int tries = 0; taken_.exchange(true, std::memory_order_acquire); ++tries)
       while (taken_.load(std::memory_order_relaxed))
-        if (++tries > 100) std::this_thread::yield();
+        if (++tries > 100) yield();
   }
   void unlock() noexcept { taken_.store(false, std::memory_order_release); }
 
  private:
+  static void yield() noexcept;
   std::atomic<bool> taken_ = false;
 };
 

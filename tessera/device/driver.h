@@ -13,18 +13,12 @@
 #include <vector>
 
 #include "tessera/device/device.h"
+#include "tessera/device/launch/variant.h"
+#include "tessera/device/memory/allocation.h"
 #include "tessera/ir/fwd.h"
 
 namespace tessera {
 
-/// Memory returned by a driver. `handle` is the driver's handle, such as a cl_mem or a device address. `host` is set if
-/// the host can access the bytes directly. Handles do not support pointer arithmetic: a buffer is always an allocation,
-/// a byte offset and a length.
-struct Allocation {
-  void* handle = nullptr;
-  std::byte* host = nullptr;
-  std::size_t bytes = 0;
-};
 enum class MemoryKind : std::uint8_t { device, pinned };
 
 /// A point in a queue that can be waited for. A null pointer to an event means that the work has finished. An event may
@@ -34,13 +28,6 @@ class DriverEvent {
   virtual ~DriverEvent() = default;
   virtual bool done() = 0;
   virtual void wait() = 0;  ///< blocks; throws the error if the work failed
-};
-
-/// Selects the version of a kernel to compile.
-struct Variant {
-  bool noalias = true;   ///< the buffers do not overlap; false if some are the same view
-  bool index64 = false;  ///< indices do not fit in 32 bits
-  friend bool operator==(const Variant&, const Variant&) = default;
 };
 
 /// A kernel that is compiled and loaded on one device.
@@ -98,7 +85,7 @@ class DriverQueue {
   virtual bool immediate() const { return false; }
   virtual void upload(const Allocation& to, std::size_t offset, const void* from,
                       std::size_t bytes) = 0;  ///< `from` may be reused on return
-  /// Blocks until the data is copied.
+                                               /// Blocks until the data is copied.
   virtual void download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) = 0;
   virtual void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset,
                     std::size_t bytes) = 0;

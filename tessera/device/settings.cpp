@@ -73,7 +73,7 @@ std::optional<double> watchdog_seconds() {
   return seconds;
 }
 
-void trace(const std::string& line) {
+void trace_line(const std::string& line) {
   if (settings().trace)
     logging::print(line);
   else

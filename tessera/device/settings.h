@@ -36,7 +36,7 @@ const Settings& settings();
 /// True if each launch and copy is printed (TESSERA_TRACE=1 or TESSERA_LOG=debug).
 inline bool traced() { return settings().trace || logging::enabled(logging::Level::debug); }
 /// Prints or logs a line about a launch or copy.
-void trace(const std::string& line);
+void trace_line(const std::string& line);
 /// Returns TESSERA_WATCHDOG, the number of seconds without progress before a warning is printed. Reads the variable at
 /// each call. Throws ArgumentError if it is invalid.
 std::optional<double> watchdog_seconds();

@@ -5,6 +5,8 @@
 // important. On GPUs, this is fast enough.
 #include "tessera/emit/block_ops.h"
 
+#include <functional>
+
 #include "tessera/emit/expr.h"
 
 namespace tessera::emit {

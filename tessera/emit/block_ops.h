@@ -3,6 +3,7 @@
 // operations. They are correct for every subgroup width and block size. The order of float additions depends on both.
 #pragma once
 
+#include <functional>
 #include <map>
 
 #include "tessera/ir/builder.h"

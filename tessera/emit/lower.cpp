@@ -3,6 +3,7 @@
 #include "tessera/emit/lower.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <optional>
 

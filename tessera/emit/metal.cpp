@@ -3,6 +3,8 @@
 // run on an Apple GPU. Tests compile and run it as C++ (tests/drivers/text/metal_on_host.h).
 #include "tessera/emit/metal.h"
 
+#include <set>
+
 #include <fmt/format.h>
 
 #include "tessera/base/error.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/emit/mma.h"
 
+#include <functional>
+
 namespace tessera::emit {
 
 using ir::BinaryOp;

@@ -3,6 +3,8 @@
 // exchange no data, so the code is correct for all subgroup widths and for partial subgroups.
 #pragma once
 
+#include <functional>
+
 #include "tessera/ir/builder.h"
 
 namespace tessera::emit {

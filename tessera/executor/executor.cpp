@@ -3,10 +3,14 @@
 #include "tessera/executor/executor.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <exception>
+#include <functional>
+#include <mutex>
 #include <new>
 #include <system_error>
+#include <thread>
 
 #include "tessera/base/config.h"
 #include "tessera/base/os/fork.h"

@@ -2,8 +2,11 @@
 #include "tessera/executor/node.h"
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
 #include <mutex>
 #include <new>
+#include <thread>
 
 #include "tessera/base/error.h"
 #include "tessera/executor/commute_lock.h"

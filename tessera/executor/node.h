@@ -2,7 +2,6 @@
 // A function that runs once, after its predecessors have ended. Internal; the public interface is in tessera/task/.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -205,9 +204,8 @@ class Node {
   };
   template <class F>
   void for_each_predecessor(F&& f) {  // requires the lock
-    const std::uint32_t inside =
-        std::min(edges_.load(std::memory_order_acquire), static_cast<std::uint32_t>(std::size(some_edges_)));
-    for (std::uint32_t i = 0; i < inside; ++i) f(some_edges_[i]);
+    const std::uint32_t edges = edges_.load(std::memory_order_acquire);
+    for (std::uint32_t i = 0; i < edges && i < std::size(some_edges_); ++i) f(some_edges_[i]);
     for (MoreEdges* more = more_edges_; more != nullptr; more = more->next)
       for (unsigned i = 0; i < more->used; ++i) f(more->edges[i]);
   }

@@ -2,7 +2,10 @@
 // Waiting: what a thread runs while it waits, how it sleeps, and the detection of deadlocks.
 #include <fmt/format.h>
 
+#include <atomic>
 #include <condition_variable>
+#include <mutex>
+#include <thread>
 #include <unordered_map>
 
 #include "tessera/base/error.h"

@@ -41,6 +41,26 @@ class Again {
 
 bool is_recomputing() { return again; }
 
+std::vector<Array> contiguous_arrays(std::span<const Array> x) {
+  std::vector<Array> out;
+  for (const Array& a : x) out.push_back(a.as_contiguous());
+  return out;
+}
+
+std::vector<Array> zero_adjoints(std::span<const Array> x) {
+  std::vector<Array> out;
+  for (const Array& a : x)
+    out.push_back(is_float(a.dtype()) ? Array::zeros(a.shape(), a.dtype(), a.device()) : Array());
+  return out;
+}
+
+std::vector<Array> adjoints_of_floats(std::span<const Array> x, const std::vector<Array>& adjoints) {
+  std::vector<Array> out;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (is_float(x[i].dtype())) out.push_back(adjoints[i]);
+  return out;
+}
+
 const char* intern_string(const std::string& text) {
   struct Known {
     std::mutex lock;

@@ -2,10 +2,10 @@
 // Functions with user-defined gradients, and recomputation in the backward pass.
 #pragma once
 
-#include <functional>
 #include <string>
 
 #include "tessera/array/history.h"
+#include "tessera/base/callback.h"
 #include "tessera/grad/grad.h"
 #include "tessera/kernel/kernel.h"
 
@@ -17,10 +17,9 @@ namespace detail {
 struct CustomOperation {
   const char* name;
   /// Receives the operands without history.
-  std::function<Array(std::span<const Array>)> forward;
+  Callback<Array(std::span<const Array>)> forward;
   /// Returns the adjoints of the operands. An empty array means that the operand has no adjoint.
-  std::function<std::vector<Array>(const Array& adjoint, const Array& result, std::span<const Array> operands)>
-      backward;
+  Callback<std::vector<Array>(const Array& adjoint, const Array& result, std::span<const Array> operands)> backward;
 };
 /// Throws ArgumentError if `forward` uses an array that has history but is not an operand.
 Array custom(CustomOperation operation, std::vector<Array> operands);
@@ -28,7 +27,7 @@ Array custom(CustomOperation operation, std::vector<Array> operands);
 /// A function that the backward pass runs again, in the mode that this thread had in the forward pass.
 struct Recomputation {
   std::vector<Array> operands;  ///< The arguments of `run`, with or without history.
-  std::function<Array(std::span<const Array>)> run;
+  Callback<Array(std::span<const Array>)> run;
 };
 Array recompute(Recomputation what);
 
@@ -175,6 +174,11 @@ constexpr std::size_t buffers_before(std::size_t at) {
   }(std::make_index_sequence<std::tuple_size_v<P>>());
 }
 
+std::vector<Array> contiguous_arrays(std::span<const Array> x);
+/// Zeros for each floating-point array; empty arrays for the others.
+std::vector<Array> zero_adjoints(std::span<const Array> x);
+/// The adjoints of the floating-point arrays.
+std::vector<Array> adjoints_of_floats(std::span<const Array> x, const std::vector<Array>& adjoints);
 /// Copies the text. The copy is valid until the process exits.
 const char* intern_string(const std::string& text);
 
@@ -232,13 +236,8 @@ auto with_gradient(K kernel, B backward) {
         which.launch(threads, input(std::integral_constant<std::size_t, I>())..., more...);
       }(std::make_index_sequence<inputs>());
     };
-    const auto contiguous = [](std::span<const Array> x) {
-      std::vector<Array> out;
-      for (const Array& a : x) out.push_back(a.as_contiguous());
-      return out;
-    };
     const auto run = [=](std::span<const Array> x) {
-      std::vector<Array> rows = contiguous(x);
+      std::vector<Array> rows = detail::contiguous_arrays(x);
       Array out = Array::empty(result, dtype_v<typename Result::type>, rows[0].device());
       launched(kernel, rows, out);
       return out;
@@ -247,13 +246,9 @@ auto with_gradient(K kernel, B backward) {
       detail::check_no_history(name, g, "its backward kernel has no derivative", "Use array operations, or custom");
       for (const Array& a : x)
         detail::check_no_history(name, a, "its backward kernel has no derivative", "Use array operations, or custom");
-      std::vector<Array> rows = contiguous(x), adjoints;
-      for (const Array& a : x)
-        adjoints.push_back(is_float(a.dtype()) ? Array::zeros(a.shape(), a.dtype(), a.device()) : Array());
+      std::vector<Array> rows = detail::contiguous_arrays(x), adjoints = detail::zero_adjoints(x);
       const Array value = y.as_contiguous(), adjoint = g.as_contiguous();
-      std::vector<Array> written;
-      for (std::size_t i = 0; i < x.size(); ++i)
-        if (is_float(x[i].dtype())) written.push_back(adjoints[i]);
+      std::vector<Array> written = detail::adjoints_of_floats(x, adjoints);
       [&]<std::size_t... J>(std::index_sequence<J...>) {
         launched(backward, rows, value, adjoint, written[J]...);
       }(std::make_index_sequence<std::tuple_size_v<Back> - inputs - 2>());

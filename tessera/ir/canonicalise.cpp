@@ -3,6 +3,7 @@
 // compilers trace `a[i] + b[i]` in different orders. Pure nodes, and the loads and convergent nodes between two
 // effects, are therefore ordered by a traversal that starts at the effects.
 #include <algorithm>
+#include <unordered_map>
 
 #include "tessera/ir/builder.h"
 

@@ -2,6 +2,7 @@
 #include "tessera/ir/value.h"
 
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "tessera/base/error.h"

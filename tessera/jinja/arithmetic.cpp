@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Python's arithmetic operators and % formatting.
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "tessera/jinja/interpreter.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions that all templates can call.
 #include <algorithm>
+#include <unordered_map>
 
 #include "tessera/jinja/filter_bodies.h"
 

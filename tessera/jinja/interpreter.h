@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <unordered_map>
 
 #include "tessera/jinja/syntax.h"
 

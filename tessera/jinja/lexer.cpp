@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdio>
 
 #include "tessera/base/error.h"
 #include "tessera/base/unicode.h"

@@ -2,6 +2,8 @@
 // A recursive descent parser with the precedences of Jinja, which are defined by the code of jinja2/parser.py.
 #pragma once
 
+#include <algorithm>
+
 #include "tessera/jinja/syntax.h"
 
 namespace tessera::jinja {

@@ -25,6 +25,17 @@ RawBuffer::RawBuffer(DType dtype, std::uint64_t words, std::uint64_t elements, D
   view_ = {Storage::allocate(device, elements * words * dtype_size(dtype), std::move(label)), 0, elements * words,
            dtype};
 }
+RawBuffer::RawBuffer(DType dtype, std::uint64_t words, std::uint64_t elements, Device device, std::string label,
+                     const void* host)
+    : RawBuffer(dtype, words, elements, device, std::move(label)) {
+  upload(host, elements);
+}
+RawBuffer::RawBuffer(const RawBuffer&) = default;
+RawBuffer::RawBuffer(RawBuffer&&) noexcept = default;
+RawBuffer& RawBuffer::operator=(const RawBuffer&) = default;
+RawBuffer& RawBuffer::operator=(RawBuffer&&) noexcept = default;
+RawBuffer::~RawBuffer() = default;
+
 void RawBuffer::upload(const void* from, std::uint64_t elements) const {
   check_elements("upload", size(), elements);
   if (elements) current_queue(view_.storage->device()).upload(view_, from);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tessera/device/memory/storage.h"
+#include "tessera/ir/fwd.h"
 #include "tessera/kernel/struct_element.h"
 
 namespace tessera {
@@ -20,6 +21,14 @@ class RawBuffer {
  public:
   /// `words` is the number of view elements per user element. It is greater than 1 for structs.
   RawBuffer(DType dtype, std::uint64_t words, std::uint64_t elements, Device device, std::string label);
+  /// Copies the elements from `host`.
+  RawBuffer(DType dtype, std::uint64_t words, std::uint64_t elements, Device device, std::string label,
+            const void* host);
+  RawBuffer(const RawBuffer&);
+  RawBuffer(RawBuffer&&) noexcept;
+  RawBuffer& operator=(const RawBuffer&);
+  RawBuffer& operator=(RawBuffer&&) noexcept;
+  ~RawBuffer();
   std::uint64_t size() const { return view_.elements / words_; }
   void upload(const void* from,
               std::uint64_t elements) const;              ///< throws ArgumentError if the numbers of elements differ
@@ -51,8 +60,8 @@ class DeviceBuffer {
   }
   /// Allocates a buffer and copies host data to it.
   explicit DeviceBuffer(std::span<const T> host, Device device = current_device(), std::string label = {})
-      : DeviceBuffer(host.size(), device, std::move(label)) {
-    upload(host);
+      : raw_(detail::stored_dtype<T>(), detail::words_of<T>, host.size(), device, std::move(label), host.data()) {
+    if constexpr (detail::StructElement<T>) detail::check_struct<T>();
   }
   DeviceBuffer(std::initializer_list<T> host, Device device = current_device())
       : DeviceBuffer(std::span(host.begin(), host.size()), device) {}
@@ -70,7 +79,7 @@ class DeviceBuffer {
   /// Copies the elements into a vector and blocks until they have arrived.
   std::vector<T> to_vector() const {
     if constexpr (std::same_as<T, bool>) {  // std::vector<bool> is bit-packed
-      const auto bytes = std::make_unique<bool[]>(size());
+      const auto bytes = std::make_unique<T[]>(size());
       raw_.download(bytes.get(), size());
       return std::vector<bool>(bytes.get(), bytes.get() + size());
     } else {

@@ -147,6 +147,10 @@ class BlockKernel : public detail::TracedKernel<P...> {
 
 namespace detail {
 
+/// The kernel of detail::trace().
+Kernel traced_kernel(std::string name, ir::KernelKind kind, const std::array<std::uint32_t, 3>& block_size, Body body,
+                     ir::SourceLine source);
+
 /// The parameter types of a plain function, or of a function object with one operator().
 template <class F>
 struct Signature {
@@ -161,10 +165,10 @@ struct Signature<R(P...)> {
   static constexpr bool by_value = (!std::is_reference_v<P> && ...);
   static constexpr bool kernel_types = (Parameter<std::remove_cvref_t<P>>::known && ...);
   template <class F>
-  static ir::Function trace(std::string name, ir::KernelKind kind, const std::array<std::uint32_t, 3>& size, F& f,
-                            ir::SourceLine source) {
+  static Kernel trace(std::string name, ir::KernelKind kind, const std::array<std::uint32_t, 3>& size, F& f,
+                      ir::SourceLine source) {
     auto body = [&f] { call(f, std::index_sequence_for<P...>{}); };
-    return detail::trace(std::move(name), kind, size, Body(body), source);
+    return traced_kernel(std::move(name), kind, size, Body(body), source);
   }
 
  private:
@@ -206,8 +210,7 @@ auto make_kernel(std::string name, ir::KernelKind kind, const std::array<std::ui
     static_assert(std::same_as<typename S::result, void>,
                   "a kernel must return void: it writes its results to buffers");
     using Result = typename S::template of<K>;
-    if constexpr (S::by_value && S::kernel_types)
-      return Result(Kernel(S::trace(std::move(name), kind, size, f, source)));
+    if constexpr (S::by_value && S::kernel_types) return Result(S::trace(std::move(name), kind, size, f, source));
   }
 }
 

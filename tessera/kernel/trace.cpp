@@ -8,6 +8,7 @@
 #include "tessera/ir/builder.h"
 #include "tessera/ir/print.h"
 #include "tessera/ir/value.h"
+#include "tessera/kernel/kernel.h"
 
 namespace tessera::detail {
 
@@ -263,6 +264,11 @@ ir::Function trace(std::string name, ir::KernelKind kind, std::array<std::uint32
     body();
   }
   return fresh.finish();
+}
+
+Kernel traced_kernel(std::string name, ir::KernelKind kind, const std::array<std::uint32_t, 3>& block_size, Body body,
+                     ir::SourceLine source) {
+  return Kernel(trace(std::move(name), kind, block_size, body, source));
 }
 
 }  // namespace tessera::detail

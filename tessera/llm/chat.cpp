@@ -11,6 +11,7 @@
 #include "tessera/base/error.h"
 #include "tessera/jinja/template.h"
 #include "tessera/llm/chat_families.h"
+#include "tessera/llm/gguf_values.h"
 
 namespace tessera {
 namespace {

@@ -2,9 +2,9 @@
 // A conversation with a model. For each answer, the model reads only the tokens that are not in its cache yet.
 #pragma once
 
-#include <functional>
 #include <string>
 
+#include "tessera/base/callback.h"
 #include "tessera/llm/chat.h"
 #include "tessera/llm/text_session.h"
 
@@ -26,7 +26,7 @@ struct ChatOptions {
 
 /// Called with each piece of the answer, in whole UTF-8 characters. If a piece has both thinking and text, the thinking
 /// comes first. Return false to stop.
-using AnswerCallback = std::function<bool(const ThinkingSplitter::Parts&)>;
+using AnswerCallback = Callback<bool(const ThinkingSplitter::Parts&)>;
 
 /// An answer and its statistics.
 struct ChatAnswer {

@@ -44,7 +44,7 @@ const Array& Decoder::step(std::int32_t token) {
   return logits_;
 }
 
-void Decoder::run_recorded(Queue& queue, const std::function<void()>& work) {
+void Decoder::run_recorded(Queue& queue, const Callback<void()>& work) {
   const auto without = [&](const std::string& why) {
     logging::warn(
         fmt::format("{}: steps are not recorded, because recording failed: {}", to_string(model_.device()), why));

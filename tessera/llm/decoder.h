@@ -3,8 +3,7 @@
 // replay it (device/queue/checked_sequence.h). If the driver supports graphs, a replayed step is one driver call.
 #pragma once
 
-#include <functional>
-
+#include "tessera/base/callback.h"
 #include "tessera/device/queue/checked_sequence.h"
 #include "tessera/llm/llama.h"
 
@@ -27,7 +26,7 @@ class Decoder {
   const Sequence& sequence() const { return sequence_.sequence(); }
 
  private:
-  void run_recorded(Queue& queue, const std::function<void()>& work);
+  void run_recorded(Queue& queue, const Callback<void()>& work);
 
   const Llama& model_;
   KeyValueCache& cache_;

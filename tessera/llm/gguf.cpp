@@ -4,11 +4,15 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <filesystem>
 #include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "tessera/base/error.h"
+#include "tessera/llm/gguf_contents.h"
 #include "tessera/llm/gguf_parser.h"
+#include "tessera/llm/gguf_values.h"
 
 namespace tessera {
 namespace {
@@ -50,45 +54,61 @@ struct ElementOf<std::vector<T>> {
 
 }  // namespace
 
-GgufFile GgufFile::open(const std::filesystem::path& path) {
+GgufFile::GgufFile() : contents_(std::make_unique<Contents>()) {}
+GgufFile::GgufFile(GgufFile&& other) noexcept = default;
+GgufFile& GgufFile::operator=(GgufFile&& other) noexcept = default;
+GgufFile::~GgufFile() = default;
+
+const std::string& GgufFile::name() const { return contents_->name; }
+const std::string& GgufFile::name(const GgufTensor& tensor) const {
+  const auto& parts = contents_->parts;
+  return tensor.part == 0 || tensor.part > parts.size() ? name() : parts[tensor.part - 1].name;
+}
+std::uint32_t GgufFile::version() const { return contents_->version; }
+std::uint64_t GgufFile::alignment() const { return contents_->alignment; }
+std::uint64_t GgufFile::data_offset() const { return contents_->data_offset; }
+std::span<const GgufEntry> GgufFile::metadata() const { return contents_->entries; }
+std::span<const GgufTensor> GgufFile::tensors() const { return contents_->tensors; }
+
+GgufFile GgufFile::open(const std::string& path) {
   GgufFile out = open_one(path);
   out.check_split(false);
   out.join_parts();
   return out;
 }
 
-GgufFile GgufFile::open_one(const std::filesystem::path& path) {
+GgufFile GgufFile::open_one(const std::string& path) {
   GgufFile out;
-  out.name_ = path.string();
-  out.file_.emplace(path);
-  out.size_ = out.file_->size();
+  out.contents_->name = path;
+  out.contents_->file.emplace(path);
+  out.contents_->size = out.contents_->file->size();
   GgufParser(out).parse();
   return out;
 }
 
 GgufFile GgufFile::parse(std::span<const std::byte> bytes, std::string name) {
   GgufFile out;
-  out.name_ = std::move(name);
-  out.bytes_ = bytes;
-  out.size_ = bytes.size();
+  out.contents_->name = std::move(name);
+  out.contents_->bytes = bytes;
+  out.contents_->size = bytes.size();
   GgufParser(out).parse();
   out.check_split(true);
   return out;
 }
 
 const GgufValue* GgufFile::find(std::string_view key) const {
-  const auto it = entry_index_.find(key);
-  return it == entry_index_.end() ? nullptr : &entries_[it->second].value;
+  const auto it = contents_->entry_index.find(key);
+  return it == contents_->entry_index.end() ? nullptr : &contents_->entries[it->second].value;
 }
 
 const GgufEntry& GgufFile::entry(std::string_view key) const {
-  const auto it = entry_index_.find(key);
-  if (it == entry_index_.end())
+  const auto it = contents_->entry_index.find(key);
+  if (it == contents_->entry_index.end())
     fail<FormatError>({.operation = "read GGUF",
-                       .with = {{"file", name_}, {"key", std::string(key)}},
+                       .with = {{"file", contents_->name}, {"key", std::string(key)}},
                        .wrong = "the metadata does not contain this key",
                        .remedy = "The model cannot be loaded without it"});
-  return entries_[it->second];
+  return contents_->entries[it->second];
 }
 
 template <class T>
@@ -96,9 +116,10 @@ void GgufFile::convert(const GgufEntry& entry, T& out) const {
   using Element = typename ElementOf<T>::Type;
   constexpr bool wants_array = ElementOf<T>::is_vector;
   const auto refuse = [&](std::string wrong) {
-    fail<FormatError>({.operation = "read GGUF",
-                       .with = {{"file", name_}, {"offset", std::to_string(entry.offset)}, {"key", entry.key}},
-                       .wrong = std::move(wrong)});
+    fail<FormatError>(
+        {.operation = "read GGUF",
+         .with = {{"file", contents_->name}, {"offset", std::to_string(entry.offset)}, {"key", entry.key}},
+         .wrong = std::move(wrong)});
   };
   const auto refuse_type = [&] {
     refuse(fmt::format("the value has type {}; expected {}{}", gguf_type_text(entry.value),
@@ -169,37 +190,38 @@ const std::vector<std::string>& GgufFile::get_strings(std::string_view key) cons
     if (const auto* strings = std::get_if<std::vector<std::string>>(&array->values)) return *strings;
   fail<FormatError>(
       {.operation = "read GGUF",
-       .with = {{"file", name_}, {"offset", std::to_string(found.offset)}, {"key", found.key}},
+       .with = {{"file", contents_->name}, {"offset", std::to_string(found.offset)}, {"key", found.key}},
        .wrong = fmt::format("the value has type {}; expected an array of string", gguf_type_text(found.value))});
 }
 
 const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
-  const auto it = tensor_index_.find(name);
-  return it == tensor_index_.end() ? nullptr : &tensors_[it->second];
+  const auto it = contents_->tensor_index.find(name);
+  return it == contents_->tensor_index.end() ? nullptr : &contents_->tensors[it->second];
 }
 
 const GgufTensor& GgufFile::tensor(std::string_view name) const {
   const GgufTensor* found = find_tensor(name);
   if (found == nullptr)
     fail<FormatError>({.operation = "read GGUF",
-                       .with = {{"file", name_}, {"tensor", std::string(name)}},
+                       .with = {{"file", contents_->name}, {"tensor", std::string(name)}},
                        .wrong = "the file does not contain this tensor",
                        .remedy = "The model cannot be loaded without it"});
   return *found;
 }
 
 void GgufFile::read(const GgufTensor& tensor, std::uint64_t offset, std::span<std::byte> to) const {
-  const Part* const part = tensor.part == 0 || tensor.part > parts_.size() ? nullptr : &parts_[tensor.part - 1];
-  const std::uint64_t begin = (part ? part->data_offset : data_offset_) + tensor.offset,
-                      size = part ? part->size : size_;
+  const Contents::Part* const part =
+      tensor.part == 0 || tensor.part > contents_->parts.size() ? nullptr : &contents_->parts[tensor.part - 1];
+  const std::uint64_t begin = (part ? part->data_offset : contents_->data_offset) + tensor.offset,
+                      size = part ? part->size : contents_->size;
   // This can only fail for a tensor of a different file.
-  if (tensor.part > parts_.size() || begin > size || tensor.bytes > size - begin)
+  if (tensor.part > contents_->parts.size() || begin > size || tensor.bytes > size - begin)
     fail<ArgumentError>({.operation = "read GGUF",
-                         .with = {{"file", name_}, {"tensor", tensor.name}},
+                         .with = {{"file", contents_->name}, {"tensor", tensor.name}},
                          .wrong = "the tensor does not belong to this file"});
   if (offset > tensor.bytes || to.size() > tensor.bytes - offset)
     fail<ArgumentError>({.operation = "read GGUF",
-                         .with = {{"file", name_},
+                         .with = {{"file", contents_->name},
                                   {"tensor", tensor.name},
                                   {"bytes", std::to_string(tensor.bytes)},
                                   {"requested", fmt::format("{} bytes from offset {}", to.size(), offset)}},
@@ -207,10 +229,10 @@ void GgufFile::read(const GgufTensor& tensor, std::uint64_t offset, std::span<st
   if (to.empty()) return;
   if (part)
     part->file.read(begin + offset, to);
-  else if (file_)
-    file_->read(begin + offset, to);
+  else if (contents_->file)
+    contents_->file->read(begin + offset, to);
   else
-    std::memcpy(to.data(), bytes_.data() + begin + offset, to.size());
+    std::memcpy(to.data(), contents_->bytes.data() + begin + offset, to.size());
 }
 
 std::vector<std::byte> GgufFile::data(const GgufTensor& tensor) const {

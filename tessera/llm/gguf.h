@@ -7,8 +7,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,17 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/base/os/input_file.h"
+#include "tessera/base/owner.h"
 #include "tessera/llm/gguf_types.h"
 
 namespace tessera {
-
-/// A metadata entry.
-struct GgufEntry {
-  std::string key;           ///< Its name, such as "general.architecture".
-  GgufValue value;           ///< Its value.
-  std::uint64_t offset = 0;  ///< offset of the key in the file, in bytes
-};
 
 /// `T` is one of `Choices`.
 template <class T, class... Choices>
@@ -49,25 +41,27 @@ class GgufFile {
   ///
   /// Throws the errors of InputFile. Throws FormatError if a file is invalid, parts are missing, or `path` is not part
   /// 1; the message lists the missing parts or the path of part 1.
-  static GgufFile open(const std::filesystem::path& path);
+  static GgufFile open(const std::string& path);
   /// Parses `bytes`, which must outlive the result. Messages use `name` as the file name. Throws FormatError if the
   /// file is invalid or a part of a split model.
   static GgufFile parse(std::span<const std::byte> bytes, std::string name);
 
-  const std::string& name() const { return name_; }
-  /// The name of the file that contains the tensor's data. If the model is split, it may differ from `name()`.
-  const std::string& name(const GgufTensor& tensor) const {
-    return tensor.part == 0 || tensor.part > parts_.size() ? name_ : parts_[tensor.part - 1].name;
-  }
-  /// The version of the format, 2 or 3.
-  std::uint32_t version() const { return version_; }
-  /// Alignment of tensors in the data section, in bytes. A power of two; the default is 32.
-  std::uint64_t alignment() const { return alignment_; }
-  /// Offset of the data section in the file, in bytes.
-  std::uint64_t data_offset() const { return data_offset_; }
+  GgufFile(GgufFile&& other) noexcept;
+  GgufFile& operator=(GgufFile&& other) noexcept;
+  ~GgufFile();
 
-  /// All metadata, in the order of the file.
-  std::span<const GgufEntry> metadata() const { return entries_; }
+  const std::string& name() const;
+  /// The name of the file that contains the tensor's data. If the model is split, it may differ from `name()`.
+  const std::string& name(const GgufTensor& tensor) const;
+  /// The version of the format, 2 or 3.
+  std::uint32_t version() const;
+  /// Alignment of tensors in the data section, in bytes. A power of two; the default is 32.
+  std::uint64_t alignment() const;
+  /// Offset of the data section in the file, in bytes.
+  std::uint64_t data_offset() const;
+
+  /// All metadata, in the order of the file (gguf_values.h).
+  std::span<const GgufEntry> metadata() const;
   /// Returns the value of `key`, or null.
   const GgufValue* find(std::string_view key) const;
   /// True if the key exists.
@@ -103,7 +97,7 @@ class GgufFile {
   const std::vector<std::string>& get_strings(std::string_view key) const;
 
   /// All tensors, in the order of the file.
-  std::span<const GgufTensor> tensors() const { return tensors_; }
+  std::span<const GgufTensor> tensors() const;
   /// Returns the tensor with this name, or null.
   const GgufTensor* find_tensor(std::string_view name) const;
   /// Returns the tensor with this name. Throws FormatError if there is none.
@@ -119,13 +113,9 @@ class GgufFile {
 
  private:
   friend class GgufParser;
-  struct Part {
-    std::string name;
-    InputFile file;
-    std::uint64_t size = 0, data_offset = 0;
-  };
-  GgufFile() = default;
-  static GgufFile open_one(const std::filesystem::path& path);
+  struct Contents;  // gguf_contents.h
+  GgufFile();
+  static GgufFile open_one(const std::string& path);
   // Throws FormatError unless this is a complete model or part 1 of a split model.
   void check_split(bool in_memory) const;
   void join_parts();
@@ -134,18 +124,7 @@ class GgufFile {
   template <class T>
   void convert(const GgufEntry& entry, T& out) const;
 
-  std::string name_;
-  std::optional<InputFile> file_;     ///< the file, unless `parse` was called
-  std::span<const std::byte> bytes_;  ///< the bytes that were passed to `parse`
-  std::vector<Part> parts_;           ///< the parts of a split model, from the second one
-  std::uint64_t size_ = 0;
-  std::uint32_t version_ = 0;
-  std::uint64_t alignment_ = 32;
-  std::uint64_t data_offset_ = 0;
-  std::vector<GgufEntry> entries_;
-  std::vector<GgufTensor> tensors_;
-  std::map<std::string, std::size_t, std::less<>> entry_index_;
-  std::map<std::string, std::size_t, std::less<>> tensor_index_;
+  Owner<Contents> contents_;
 };
 
 }  // namespace tessera

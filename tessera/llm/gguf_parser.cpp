@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <limits>
 #include <utility>
+#include <variant>
 
 #include "tessera/base/error.h"
+#include "tessera/llm/gguf_contents.h"
+#include "tessera/llm/gguf_values.h"
 
 namespace tessera {
 namespace {
@@ -37,10 +40,11 @@ std::size_t reservation(std::uint64_t count) { return static_cast<std::size_t>(s
 }  // namespace
 
 void GgufParser::fail_at(std::uint64_t offset, std::string_view field, std::string wrong, std::string remedy) const {
-  fail<FormatError>({.operation = "read GGUF",
-                     .with = {{"file", file_.name_}, {"offset", std::to_string(offset)}, {"field", std::string(field)}},
-                     .wrong = std::move(wrong),
-                     .remedy = std::move(remedy)});
+  fail<FormatError>(
+      {.operation = "read GGUF",
+       .with = {{"file", file_.contents_->name}, {"offset", std::to_string(offset)}, {"field", std::string(field)}},
+       .wrong = std::move(wrong),
+       .remedy = std::move(remedy)});
 }
 
 void GgufParser::need(std::uint64_t size, std::string_view field) const {
@@ -50,19 +54,19 @@ void GgufParser::need(std::uint64_t size, std::string_view field) const {
 }
 
 void GgufParser::copy_anew(void* to, std::size_t size) {
-  if (!file_.file_) {
-    piece_ = file_.bytes_, piece_at_ = 0;
+  if (!file_.contents_->file) {
+    piece_ = file_.contents_->bytes, piece_at_ = 0;
     return size != 0 ? copy(to, size) : void();
   }
   constexpr std::size_t piece_bytes = std::size_t{256} << 10;
   if (size >= piece_bytes) {
-    file_.file_->read(at_, {static_cast<std::byte*>(to), size});
+    file_.contents_->file->read(at_, {static_cast<std::byte*>(to), size});
     at_ += size;
     return;
   }
   memory_.resize(static_cast<std::size_t>(std::min<std::uint64_t>(piece_bytes, remaining())));
   piece_ = {};  // remains empty if the read throws
-  file_.file_->read(at_, memory_);
+  file_.contents_->file->read(at_, memory_);
   piece_ = memory_, piece_at_ = at_;
   if (size != 0) copy(to, size);
 }
@@ -198,37 +202,39 @@ void GgufParser::header() {
   if (version != 2 && version != 3)
     fail_at(4, "version", fmt::format("the version is {}; versions 2 and 3 are supported", version),
             version > 3 ? "A newer version of Tessera may support it" : "The file is damaged");
-  file_.version_ = version;
+  file_.contents_->version = version;
   tensor_count_ = number<std::uint64_t>("tensor count");
   entry_count_ = number<std::uint64_t>("metadata count");
   if (tensor_count_ > remaining() / min_tensor_bytes)
-    fail_at(8, "tensor count", fmt::format("{} tensors do not fit in a file of {} bytes", tensor_count_, file_.size_),
+    fail_at(8, "tensor count",
+            fmt::format("{} tensors do not fit in a file of {} bytes", tensor_count_, file_.contents_->size),
             incomplete);
   if (entry_count_ > remaining() / min_entry_bytes)
-    fail_at(16, "metadata count", fmt::format("{} entries do not fit in a file of {} bytes", entry_count_, file_.size_),
+    fail_at(16, "metadata count",
+            fmt::format("{} entries do not fit in a file of {} bytes", entry_count_, file_.contents_->size),
             incomplete);
 }
 
 void GgufParser::metadata() {
-  file_.entries_.reserve(reservation(entry_count_));
+  file_.contents_->entries.reserve(reservation(entry_count_));
   for (std::uint64_t i = 0; i < entry_count_; ++i) {
     const std::uint64_t start = at_;
     const std::string key_field = fmt::format("metadata[{}] key", i);
     std::string key = text(key_field, max_key_bytes);
     take(sizeof(GgufEntry) + in_index + key.size(), key_field);
     if (key.empty()) fail_at(start, key_field, "the key is empty");
-    if (!file_.entry_index_.emplace(key, i).second)
+    if (!file_.contents_->entry_index.emplace(key, i).second)
       fail_at(start, key_field, fmt::format("the key {} occurs twice", quote_text(key)));
     const std::string value_field = fmt::format("metadata[{}] {} value", i, quote_text(key));
     GgufValue read = value(value_field);
-    file_.entries_.push_back({std::move(key), std::move(read), start});
+    file_.contents_->entries.push_back({std::move(key), std::move(read), start});
   }
 }
 
 void GgufParser::alignment() {
-  const auto it = file_.entry_index_.find("general.alignment");
-  if (it == file_.entry_index_.end()) return;
-  const GgufEntry& entry = file_.entries_[it->second];
+  const auto it = file_.contents_->entry_index.find("general.alignment");
+  if (it == file_.contents_->entry_index.end()) return;
+  const GgufEntry& entry = file_.contents_->entries[it->second];
   const auto* alignment = std::get_if<std::uint32_t>(&entry.value);
   if (alignment == nullptr)
     fail_at(entry.offset, "general.alignment",
@@ -236,7 +242,7 @@ void GgufParser::alignment() {
   if (!std::has_single_bit(*alignment))
     fail_at(entry.offset, "general.alignment",
             fmt::format("the alignment is {}; it must be a power of two", *alignment));
-  file_.alignment_ = *alignment;
+  file_.contents_->alignment = *alignment;
 }
 
 GgufTensor GgufParser::tensor(std::uint64_t index, std::uint64_t& next_offset) {
@@ -246,7 +252,7 @@ GgufTensor GgufParser::tensor(std::uint64_t index, std::uint64_t& next_offset) {
   out.name = text(name_field, max_tensor_name_bytes);
   take(sizeof(GgufTensor) + in_index + out.name.size() + 4 * sizeof(std::uint64_t), name_field);
   if (out.name.empty()) fail_at(start, name_field, "the name is empty");
-  if (!file_.tensor_index_.emplace(out.name, index).second)
+  if (!file_.contents_->tensor_index.emplace(out.name, index).second)
     fail_at(start, name_field, fmt::format("the tensor {} occurs twice", quote_text(out.name)));
   const auto field = [&](std::string_view part) {
     return fmt::format("tensor[{}] {} {}", index, quote_text(out.name), part);
@@ -290,34 +296,36 @@ GgufTensor GgufParser::tensor(std::uint64_t index, std::uint64_t& next_offset) {
 
   const std::uint64_t offset_at = at_;
   out.offset = number<std::uint64_t>(field("offset"));
-  if (out.offset % file_.alignment_ != 0)
+  if (out.offset % file_.contents_->alignment != 0)
     fail_at(offset_at, field("offset"),
-            fmt::format("the offset {} is not a multiple of the alignment {}", out.offset, file_.alignment_));
+            fmt::format("the offset {} is not a multiple of the alignment {}", out.offset, file_.contents_->alignment));
   if (out.offset != next_offset)
     fail_at(offset_at, field("offset"),
             fmt::format("the offset is {}; after the previous tensors it must be {}", out.offset, next_offset));
   const std::uint64_t end = next_offset + out.bytes;  // cannot overflow: both are below 2^63
-  if (end > max_signed - file_.alignment_)
+  if (end > max_signed - file_.contents_->alignment)
     fail_at(dims_at, field("dimension 0"), "the tensors up to this one exceed 2^63 bytes in total");
-  next_offset = (end + file_.alignment_ - 1) / file_.alignment_ * file_.alignment_;
+  next_offset = (end + file_.contents_->alignment - 1) / file_.contents_->alignment * file_.contents_->alignment;
   return out;
 }
 
 void GgufParser::tensors() {
-  file_.tensors_.reserve(reservation(tensor_count_));
+  file_.contents_->tensors.reserve(reservation(tensor_count_));
   std::uint64_t next_offset = 0;
-  for (std::uint64_t i = 0; i < tensor_count_; ++i) file_.tensors_.push_back(tensor(i, next_offset));
+  for (std::uint64_t i = 0; i < tensor_count_; ++i) file_.contents_->tensors.push_back(tensor(i, next_offset));
 }
 
 void GgufParser::data_section() {
-  file_.data_offset_ = (at_ + file_.alignment_ - 1) / file_.alignment_ * file_.alignment_;
-  for (std::size_t i = 0; i < file_.tensors_.size(); ++i) {
-    const GgufTensor& t = file_.tensors_[i];
+  file_.contents_->data_offset =
+      (at_ + file_.contents_->alignment - 1) / file_.contents_->alignment * file_.contents_->alignment;
+  for (std::size_t i = 0; i < file_.contents_->tensors.size(); ++i) {
+    const GgufTensor& t = file_.contents_->tensors[i];
     // No overflow: offset + size of a tensor is below 2^63, and so is the offset of the data section.
-    const std::uint64_t begin = file_.data_offset_ + t.offset, end = begin + t.bytes;
-    if (end > file_.size_)
+    const std::uint64_t begin = file_.contents_->data_offset + t.offset,
+                        end = begin + t.bytes;
+    if (end > file_.contents_->size)
       fail_at(begin, fmt::format("tensor[{}] {} data", i, quote_text(t.name)),
-              fmt::format("the data ends at byte {}, but the file ends at byte {}", end, file_.size_),
+              fmt::format("the data ends at byte {}, but the file ends at byte {}", end, file_.contents_->size),
               "The file is incomplete; copy or download it again");
   }
 }

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "tessera/llm/gguf.h"
+#include "tessera/llm/gguf_contents.h"
+#include "tessera/llm/gguf_values.h"
 
 namespace tessera {
 
@@ -26,7 +28,7 @@ class GgufParser {
  private:
   [[noreturn]] void fail_at(std::uint64_t offset, std::string_view field, std::string wrong,
                             std::string remedy = {}) const;
-  std::uint64_t remaining() const { return file_.size_ - at_; }
+  std::uint64_t remaining() const { return file_.contents_->size - at_; }
   // Adds `size` to the memory that is used by parsed data. Throws if the total exceeds the limit.
   void take(std::uint64_t size, std::string_view field);
   // Throws unless `size` more bytes are available.

@@ -9,6 +9,8 @@
 
 #include "tessera/base/error.h"
 #include "tessera/llm/gguf.h"
+#include "tessera/llm/gguf_contents.h"
+#include "tessera/llm/gguf_values.h"
 
 namespace tessera {
 namespace {
@@ -26,19 +28,20 @@ void GgufFile::check_split(bool in_memory) const {
   const auto count = get_or<std::uint64_t>("split.count", 0), number = get_or<std::uint64_t>("split.no", 0);
   if (count < 2) return;
   const auto refuse = [&](std::string wrong, std::string remedy = {}) {
-    fail<FormatError>(
-        {.operation = asked,
-         .with = {{"file", name_}, {"split.no", std::to_string(number)}, {"split.count", std::to_string(count)}},
-         .wrong = std::move(wrong),
-         .remedy = std::move(remedy)});
+    fail<FormatError>({.operation = asked,
+                       .with = {{"file", contents_->name},
+                                {"split.no", std::to_string(number)},
+                                {"split.count", std::to_string(count)}},
+                       .wrong = std::move(wrong),
+                       .remedy = std::move(remedy)});
   };
   if (number >= count || count > max_parts) refuse("the part numbers are invalid", "The file is damaged");
   const std::string end = suffix(number + 1, count);
-  const bool named = name_.ends_with(end);
+  const bool named = contents_->name.ends_with(end);
   if (number != 0)
     refuse(fmt::format("this is part {} of {} of a model", number + 1, count),
            "Open part 1, with the other parts in the same folder" +
-               (named ? ": " + name_.substr(0, name_.size() - end.size()) + suffix(1, count) : ""));
+               (named ? ": " + contents_->name.substr(0, contents_->name.size() - end.size()) + suffix(1, count) : ""));
   if (in_memory) refuse("this is part 1 of a split model; it must be opened as a file");
   if (!named)
     refuse("this is part 1 of a split model, but its name does not end in " + end +
@@ -49,7 +52,7 @@ void GgufFile::check_split(bool in_memory) const {
 void GgufFile::join_parts() {
   const auto count = get_or<std::uint64_t>("split.count", 0);
   if (count < 2) return;
-  const std::string stem = name_.substr(0, name_.size() - suffix(1, count).size());
+  const std::string stem = contents_->name.substr(0, contents_->name.size() - suffix(1, count).size());
   std::string missing;
   std::uint64_t how_many = 0;
   for (std::uint64_t number = 2; number <= count; ++number) {
@@ -61,7 +64,7 @@ void GgufFile::join_parts() {
   if (how_many > 4) missing += fmt::format(" and {} more", how_many - 4);
   if (how_many != 0)
     fail<FormatError>({.operation = asked,
-                       .with = {{"file", name_}},
+                       .with = {{"file", contents_->name}},
                        .wrong = fmt::format("the model has {} parts, and {} missing: {}", count,
                                             how_many == 1 ? "one is" : fmt::format("{} are", how_many), missing),
                        .remedy = "Put all parts in the same folder"});
@@ -69,7 +72,7 @@ void GgufFile::join_parts() {
     GgufFile part = open_one(stem + suffix(number, count));
     const auto refuse = [&](std::string wrong) {
       fail<FormatError>({.operation = asked,
-                         .with = {{"file", part.name_}, {"part 1", name_}},
+                         .with = {{"file", part.contents_->name}, {"part 1", contents_->name}},
                          .wrong = std::move(wrong),
                          .remedy = "Use all parts of the same model"});
     };
@@ -77,25 +80,26 @@ void GgufFile::join_parts() {
     if (no != number - 1 || of != count)
       refuse(fmt::format("expected part {} of {}, but the file is part {} of {}", number, count, no + 1, of));
     // Only part 1 has general metadata. Other keys must be the same in all parts.
-    for (const GgufEntry& e : part.entries_) {
+    for (const GgufEntry& e : part.contents_->entries) {
       if (e.key.starts_with("split.") || e.key.starts_with("general.")) continue;
       const GgufValue* first = find(e.key);
       if (first == nullptr || !(*first == e.value))
         refuse(fmt::format("the key {} differs from part 1", quote_text(e.key)));
     }
-    for (GgufTensor& t : part.tensors_) {
-      if (!tensor_index_.emplace(t.name, tensors_.size()).second)
+    for (GgufTensor& t : part.contents_->tensors) {
+      if (!contents_->tensor_index.emplace(t.name, contents_->tensors.size()).second)
         refuse(fmt::format("the tensor {} is also in another part", quote_text(t.name)));
       t.part = static_cast<std::uint32_t>(number - 1);
-      tensors_.push_back(std::move(t));
+      contents_->tensors.push_back(std::move(t));
     }
-    parts_.push_back({std::move(part.name_), std::move(*part.file_), part.size_, part.data_offset_});
+    contents_->parts.push_back({std::move(part.contents_->name), std::move(*part.contents_->file), part.contents_->size,
+                                part.contents_->data_offset});
   }
   const auto total = find_as<std::uint64_t>("split.tensors.count");
-  if (total && *total != tensors_.size())
+  if (total && *total != contents_->tensors.size())
     fail<FormatError>({.operation = asked,
-                       .with = {{"file", name_}, {"split.tensors.count", std::to_string(*total)}},
-                       .wrong = fmt::format("the parts have {} tensors in total", tensors_.size()),
+                       .with = {{"file", contents_->name}, {"split.tensors.count", std::to_string(*total)}},
+                       .wrong = fmt::format("the parts have {} tensors in total", contents_->tensors.size()),
                        .remedy = "Use all parts of the same model"});
 }
 

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <variant>
+
+#include "tessera/llm/gguf_values.h"
 
 namespace tessera {
 namespace {

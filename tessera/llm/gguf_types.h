@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Types that the reader (gguf.h) and the writer (gguf_writer.h) of GGUF files share: metadata values, ggml's tensor
-// types, and tensor descriptions. The format is specified in ggml's docs/gguf.md.
+// Types of GGUF files: types of metadata, ggml's tensor types, and descriptions of tensors. Shared by the reader
+// (gguf.h) and the writer (gguf_writer.h); ggml's docs/gguf.md describes the format.
 #pragma once
 
 #include <cstddef>
@@ -23,25 +23,10 @@ std::string_view gguf_type_name(GgufType type);
 /// Returns the size of one value in the file, in bytes. Returns 0 for strings and arrays, because their size varies.
 std::size_t gguf_type_size(GgufType type);
 
-/// An array in the metadata. The alternatives are in the order of `GgufType`, so that `values.index()` is the id of the
-/// element type.
-struct GgufArray {
-  /// The elements as a vector of their C++ type.
-  using Values = std::variant<std::vector<std::uint8_t>, std::vector<std::int8_t>, std::vector<std::uint16_t>,
-                              std::vector<std::int16_t>, std::vector<std::uint32_t>, std::vector<std::int32_t>,
-                              std::vector<float>, std::vector<bool>, std::vector<std::string>, std::vector<GgufArray>,
-                              std::vector<std::uint64_t>, std::vector<std::int64_t>, std::vector<double>>;
-  Values values;  ///< The elements.
-
-  /// The type of the elements.
-  GgufType element_type() const { return static_cast<GgufType>(values.index()); }
-  /// The number of elements.
-  std::size_t size() const;
-  /// True if types and elements are equal.
-  friend bool operator==(const GgufArray& a, const GgufArray& b);
-};
-
-/// A metadata value. The alternatives are in the order of `GgufType`, so that `index()` is the id of the type.
+struct GgufArray;  // gguf_values.h
+struct GgufEntry;  // gguf_values.h
+/// A metadata value. The alternatives are in the order of `GgufType`, so the index is the type's id. Its array type is
+/// defined in gguf_values.h.
 using GgufValue = std::variant<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::uint32_t, std::int32_t,
                                float, bool, std::string, GgufArray, std::uint64_t, std::int64_t, double>;
 

@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <filesystem>
 #include <type_traits>
+#include <variant>
 
 #include "tessera/base/error.h"
 #include "tessera/base/os/atomic_file.h"
+#include "tessera/llm/gguf_values.h"
 
 namespace tessera {
 namespace {
@@ -114,7 +117,7 @@ GgufWriter& GgufWriter::add_tensor(std::string name, std::vector<std::uint64_t> 
 }
 
 GgufWriter& GgufWriter::add_tensor(std::string name, std::vector<std::uint64_t> dims, GgmlType type,
-                                   std::function<void(std::span<std::byte>)> make) {
+                                   Callback<void(std::span<std::byte>)> make) {
   add_info(std::move(name), std::move(dims), type);
   tensors_.back().make = std::move(make);
   return *this;
@@ -161,7 +164,7 @@ std::vector<std::byte> GgufWriter::bytes() const {
   return all;
 }
 
-void GgufWriter::write(const std::filesystem::path& path) const {
+void GgufWriter::write(const std::string& path) const {
   os::AtomicFile file(path, {.makes_folders = false});
   const auto put = [&](std::span<const std::byte> part) {
     file.write({reinterpret_cast<const char*>(part.data()), part.size()});

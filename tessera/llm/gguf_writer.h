@@ -5,14 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
-#include <functional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "tessera/llm/gguf_types.h"
+#include "tessera/base/callback.h"
+#include "tessera/llm/gguf_values.h"
 
 namespace tessera {
 
@@ -42,19 +41,19 @@ class GgufWriter {
   /// Adds a tensor. `make` is called to produce the data each time the file is written, so that a file may be larger
   /// than memory.
   GgufWriter& add_tensor(std::string name, std::vector<std::uint64_t> dims, GgmlType type,
-                         std::function<void(std::span<std::byte>)> make);
+                         Callback<void(std::span<std::byte>)> make);
 
   /// Returns the contents of the file. The last tensor is padded to the alignment, too.
   std::vector<std::byte> bytes() const;
   /// Writes the file atomically. If writing fails, an existing file is not changed. Throws ArgumentError if the path
   /// cannot be written.
-  void write(const std::filesystem::path& path) const;
+  void write(const std::string& path) const;
 
  private:
   struct Tensor {
     GgufTensor info;
     std::vector<std::byte> data;
-    std::function<void(std::span<std::byte>)> make;  ///< produces the data; if empty, `data` is used
+    Callback<void(std::span<std::byte>)> make;  ///< produces the data; if empty, `data` is used
   };
   const GgufTensor& add_info(std::string name, std::vector<std::uint64_t> dims, GgmlType type);
   std::vector<std::byte> head() const;  ///< everything before the tensors' data

@@ -4,12 +4,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <variant>
 
 #include "tessera/base/error.h"
 #include "tessera/base/printable.h"
 #include "tessera/llm/chat.h"
 #include "tessera/llm/ggml_blocks.h"
+#include "tessera/llm/gguf_values.h"
 #include "tessera/llm/tokenizer.h"
 
 namespace tessera {

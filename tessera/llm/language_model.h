@@ -2,12 +2,12 @@
 // A language model that is ready to generate text: the weights on a device, and the tokenizer.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/base/enum_name.h"
 #include "tessera/llm/llama.h"
 #include "tessera/llm/sampler.h"
@@ -27,8 +27,8 @@ struct GenerateOptions {
   /// Enables log probabilities: the number of likeliest tokens to report at each position, in addition to the chosen
   /// token. -1: do not compute log probabilities.
   std::int64_t log_probabilities = -1;
-  std::function<bool()> cancelled = {};  ///< called between tokens and prompt batches; return true to stop
-  std::vector<TokenId> shown = {};       ///< control tokens to include in the output; others are omitted
+  Callback<bool()> cancelled = {};  ///< called between tokens and prompt batches; return true to stop
+  std::vector<TokenId> shown = {};  ///< control tokens to include in the output; others are omitted
 };
 
 /// Why generation stopped.
@@ -63,7 +63,7 @@ struct GenerateResult {
 std::string to_string(const GenerateResult& result);
 
 /// Called with each piece of text, in whole UTF-8 characters. Return false to stop.
-using TextCallback = std::function<bool(std::string_view piece)>;
+using TextCallback = Callback<bool(std::string_view piece)>;
 
 /// Options of LanguageModel::load.
 struct LoadOptions {
@@ -76,12 +76,12 @@ struct LoadOptions {
   std::optional<std::string> prompt = {};
   GenerateOptions generate = {};  ///< The options that will be used with `prompt`.
   /// If set, this function creates the tokens of the prompt, and `prompt` is ignored.
-  std::function<std::vector<TokenId>(const Tokenizer&)> make_prompt = {};
+  Callback<std::vector<TokenId>(const Tokenizer&)> make_prompt = {};
   /// If not 0, load() checks that there is enough memory for a conversation with this number of tokens. The check uses
   /// `generate.batch` and `generate.cache_dtype`.
   std::int64_t conversation = 0;
   /// Called after the metadata and the options are validated, before memory is estimated and the weights are read.
-  std::function<void()> accepted = {};
+  Callback<void()> accepted = {};
 };
 
 /// Throws ArgumentError if an option is out of range.

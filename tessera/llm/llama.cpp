@@ -8,6 +8,34 @@
 #include "tessera/llm/load_weights.h"
 
 namespace tessera {
+
+struct Llama::Layer {
+  Array attention_norm, feed_forward_norm;
+  std::optional<Array> query_norm, key_norm, attention_post_norm, feed_forward_post_norm;
+  Weight query, key, value;                 ///< or `query` contains the rows of all three
+  Weight attention_output, gate, up, down;  ///< or `up` contains the rows of the gate before its own
+  std::optional<Array> query_bias, key_bias, value_bias;
+  std::optional<Array> output_bias, gate_bias, up_bias, down_bias;
+  Rotary rotary;
+  std::optional<Array> long_factors;  ///< used instead of rotary's factors for long texts
+};
+
+Llama::Llama() = default;
+Llama::Llama(const Llama&) = default;
+Llama::Llama(Llama&&) noexcept = default;
+Llama& Llama::operator=(const Llama&) = default;
+Llama& Llama::operator=(Llama&&) noexcept = default;
+Llama::~Llama() = default;
+
+KeyValueCache::KeyValueCache(const LlamaConfig& config, std::int64_t capacity, Device device, DType dtype)
+    : KeyValueCache(config, capacity, std::vector(static_cast<std::size_t>(config.layers), device), dtype) {}
+KeyValueCache::KeyValueCache(KeyValueCache&&) noexcept = default;
+KeyValueCache& KeyValueCache::operator=(KeyValueCache&&) noexcept = default;
+KeyValueCache::~KeyValueCache() = default;
+
+KeyValueCache Llama::make_cache(std::int64_t capacity, DType dtype) const {
+  return KeyValueCache(config_, capacity, devices_, dtype);
+}
 KeyValueCache::KeyValueCache(const LlamaConfig& config, std::int64_t capacity, std::span<const Device> layers,
                              DType dtype)
     : capacity_(capacity), expected_(capacity) {

@@ -3,17 +3,22 @@
 // read from a GGUF file, the weights, and the KV cache.
 #pragma once
 
-#include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/llm/architectures.h"
 #include "tessera/llm/gguf.h"
-#include "tessera/llm/load_weights.h"
 #include "tessera/ops/transformer.h"
 #include "tessera/ops/weight.h"
 
 namespace tessera {
+
+/// Called before each tensor is loaded, with its name, the number of bytes loaded so far, and the total number of
+/// bytes.
+using LoadProgress = Callback<void(const std::string& tensor, std::uint64_t done, std::uint64_t total)>;
 
 /// The configuration of a model, as read from the metadata of its file.
 struct LlamaConfig {
@@ -59,13 +64,13 @@ LlamaConfig read_llama_config(const GgufFile& file, std::vector<UnknownPart>& un
 class KeyValueCache {
  public:
   /// Allocates a cache for `capacity` tokens. `dtype` must be f32 or f16.
-  KeyValueCache(const LlamaConfig& config, std::int64_t capacity, Device device, DType dtype = DType::f16)
-      : KeyValueCache(config, capacity, std::vector(static_cast<std::size_t>(config.layers), device), dtype) {}
+  KeyValueCache(const LlamaConfig& config, std::int64_t capacity, Device device, DType dtype = DType::f16);
   /// Allocates a cache on several devices. `layers` contains the device of each layer.
   KeyValueCache(const LlamaConfig& config, std::int64_t capacity, std::span<const Device> layers,
                 DType dtype = DType::f16);
-  KeyValueCache(KeyValueCache&&) = default;
-  KeyValueCache& operator=(KeyValueCache&&) = default;
+  KeyValueCache(KeyValueCache&&) noexcept;
+  KeyValueCache& operator=(KeyValueCache&&) noexcept;
+  ~KeyValueCache();
   /// Number of tokens in the cache.
   std::int64_t length() const { return length_; }
   /// Number of tokens that fit.
@@ -101,6 +106,11 @@ class Llama {
   /// of the first layer, and the output matrix on the device of the last layer. Activations are copied between devices.
   /// Throws ArgumentError if the number of devices is not the number of layers.
   static Llama load(const GgufFile& file, std::span<const Device> layers, const LoadProgress& progress = {});
+  Llama(const Llama&);
+  Llama(Llama&&) noexcept;
+  Llama& operator=(const Llama&);
+  Llama& operator=(Llama&&) noexcept;
+  ~Llama();
 
   /// Compiles all kernels in advance, so that the first prompt does not wait for compilation.
   void prepare() const;
@@ -111,9 +121,7 @@ class Llama {
   /// The device of each layer.
   const std::vector<Device>& layer_devices() const { return devices_; }
   /// Creates a cache for `capacity` tokens on the devices of the layers.
-  KeyValueCache make_cache(std::int64_t capacity, DType dtype = DType::f16) const {
-    return KeyValueCache(config_, capacity, devices_, dtype);
-  }
+  KeyValueCache make_cache(std::int64_t capacity, DType dtype = DType::f16) const;
   std::uint64_t weight_bytes() const;
   std::uint64_t weight_bytes(Device device) const;  ///< of the weights on this device
 
@@ -123,16 +131,8 @@ class Llama {
   Array forward(std::span<const std::int32_t> tokens, KeyValueCache& cache, bool all_logits = false) const;
 
  private:
-  struct Layer {
-    Array attention_norm, feed_forward_norm;
-    std::optional<Array> query_norm, key_norm, attention_post_norm, feed_forward_post_norm;
-    Weight query, key, value;  ///< if `key` and `value` are empty, `query` contains the rows of all three
-    Weight attention_output, gate, up, down;  ///< if `gate` is empty, `up` contains its rows, before its own
-    std::optional<Array> query_bias, key_bias, value_bias;
-    std::optional<Array> output_bias, gate_bias, up_bias, down_bias;
-    Rotary rotary;
-    std::optional<Array> long_factors;  ///< replace the factors of `rotary` for long texts
-  };
+  Llama();
+  struct Layer;
   friend class Decoder;
   template <class Use>
   void for_each_part(const Use& use) const;

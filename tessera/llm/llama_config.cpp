@@ -7,8 +7,10 @@
 #include <numbers>
 #include <set>
 #include <type_traits>
+#include <variant>
 
 #include "tessera/base/log.h"
+#include "tessera/llm/gguf_values.h"
 #include "tessera/llm/llama.h"
 
 namespace tessera {

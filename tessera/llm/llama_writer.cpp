@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/llm/llama_writer.h"
 
+#include <filesystem>
+
 #include "tessera/llm/ggml_blocks.h"
+#include "tessera/llm/gguf_writer.h"
 
 namespace tessera {
 namespace {
@@ -44,7 +47,7 @@ void describe(GgufWriter& file, const LlamaConfig& c, const LlamaFileOptions& o)
 
 }  // namespace
 
-void write_llama(const std::filesystem::path& path, const LlamaConfig& c, const LlamaArrays& arrays,
+void write_llama(const std::string& path, const LlamaConfig& c, const LlamaArrays& arrays,
                  const TrainedTokenizer& tokenizer, const LlamaFileOptions& o) {
   if (static_cast<std::int64_t>(tokenizer.tokens.size()) != c.vocabulary ||
       static_cast<std::int64_t>(arrays.layers.size()) != c.layers)

@@ -2,7 +2,6 @@
 // Writes a trained model to a GGUF file, which llm/llama.h, llama.cpp and other programs can run.
 #pragma once
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,7 +34,7 @@ struct LlamaFileOptions {
 /// Writes a model to a file. An existing file is replaced atomically. Throws ArgumentError if the arrays or the size of
 /// the vocabulary do not match `config`, if the type is not supported, if a row of a q8_0 matrix is not a multiple of
 /// 32 elements, or if the file cannot be written.
-void write_llama(const std::filesystem::path& path, const LlamaConfig& config, const LlamaArrays& arrays,
+void write_llama(const std::string& path, const LlamaConfig& config, const LlamaArrays& arrays,
                  const TrainedTokenizer& tokenizer, const LlamaFileOptions& options = {});
 
 }  // namespace tessera

@@ -2,7 +2,6 @@
 // Internal. Loads the tensors of a model file to devices.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -11,13 +10,10 @@
 
 #include "tessera/array/array.h"
 #include "tessera/llm/gguf.h"
+#include "tessera/llm/llama.h"
 #include "tessera/ops/weight.h"
 
 namespace tessera {
-
-/// Called before each tensor is loaded, with its name, the number of bytes loaded so far, and the total number of
-/// bytes.
-using LoadProgress = std::function<void(const std::string& tensor, std::uint64_t done, std::uint64_t total)>;
 
 /// Loads tensors one by one and checks their shapes against the model's configuration. Tensors are read and packed in
 /// pieces, so that the file and the packed weights are never in memory at the same time.

@@ -30,6 +30,10 @@ TextSession::TextSession(const LanguageModel& model, std::int64_t context, DType
   cache_.expect(context);
 }
 
+TextSession::~TextSession() = default;
+std::span<const TokenId> TextSession::tokens() const { return tokens_; }
+std::uint64_t TextSession::cache_bytes() const { return cache_.bytes(); }
+
 void TextSession::clear() {
   cache_.truncate(0);
   tokens_.clear();
@@ -140,7 +144,7 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
       continue;
     }
     reserve(cache_.length() + 1);
-    if (!decoder_) decoder_.emplace(model_.model(), cache_, recorded_);
+    if (!decoder_) decoder_ = Owner<Decoder>(new Decoder(model_.model(), cache_, recorded_));
     decoder_->step(next).download(logits_.data());
     tokens_.push_back(next);
   }

@@ -3,10 +3,11 @@
 // the tokens after the prefix.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <vector>
 
+#include "tessera/base/callback.h"
+#include "tessera/base/owner.h"
 #include "tessera/llm/decoder.h"
 #include "tessera/llm/language_model.h"
 
@@ -14,7 +15,7 @@ namespace tessera {
 
 /// Called when the context is full. Returns a shorter token sequence that ends with the answer so far. The model reads
 /// this sequence and continues the answer. If the sequence is empty, the answer ends.
-using ContextShift = std::function<std::vector<TokenId>(std::span<const TokenId> answer)>;
+using ContextShift = Callback<std::vector<TokenId>(std::span<const TokenId> answer)>;
 
 /// Generates texts with one KV cache. Not movable and not thread-safe. The model must outlive the session.
 class TextSession {
@@ -26,6 +27,7 @@ class TextSession {
   TextSession(const LanguageModel& model, std::int64_t context, DType cache_dtype = DType::f16,
               Memory memory = Memory::in_pages, bool recorded = true);
   TextSession(const TextSession&) = delete;
+  ~TextSession();
 
   /// Reads the tokens of the prompt that are not in the cache and continues it. Ignores the options `context`,
   /// `cache_dtype` and `recorded`. Throws the errors of LanguageModel::generate. The session remains usable after an
@@ -35,9 +37,9 @@ class TextSession {
 
   /// The maximum number of tokens in a text.
   std::int64_t context() const { return context_; }
-  std::span<const TokenId> tokens() const { return tokens_; }  ///< the tokens in the cache
+  std::span<const TokenId> tokens() const;  ///< the tokens in the cache
   /// Size of the KV cache in bytes.
-  std::uint64_t cache_bytes() const { return cache_.bytes(); }
+  std::uint64_t cache_bytes() const;
   /// Removes all tokens from the cache.
   void clear();
 
@@ -52,7 +54,7 @@ class TextSession {
   std::int64_t context_;
   KeyValueCache cache_;
   bool recorded_;
-  std::optional<Decoder> decoder_;  ///< reset when the cache is reallocated
+  Owner<Decoder> decoder_;  ///< reset when the cache is reallocated
   std::vector<TokenId> tokens_;
   std::vector<float> logits_;
 };

@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <queue>
 #include <utility>
+#include <variant>
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/llm/gguf_values.h"
 #include "tessera/llm/tokenizer_errors.h"
+#include "tessera/llm/tokenizer_tables.h"
 
 namespace tessera {
 namespace {
@@ -72,7 +75,8 @@ std::string Tokenizer::pre_of(const GgufFile& file, Model model) {
   return pre.value_or("default");
 }
 
-Tokenizer::Tokenizer(const GgufFile& file) : model_(model_of(file)), pre_(pre_of(file, model_)) {
+Tokenizer::Tokenizer(const GgufFile& file)
+    : model_(model_of(file)), tables_(std::make_shared<Tables>(pre_of(file, model_))) {
   read_vocabulary(file);
   if (model_ == Model::gpt2) {
     read_bytes_of_gpt2();
@@ -100,10 +104,10 @@ void Tokenizer::read_vocabulary(const GgufFile& file) {
       throw_tokenizer_error(file, types_key,
                             fmt::format("there are {} types for {} tokens", types.size(), texts.size()));
   }
-  tokens_.resize(texts.size());
-  byte_ids_.fill(no_token);
+  tables_->tokens.resize(texts.size());
+  tables_->byte_ids.fill(no_token);
   for (std::size_t i = 0; i < texts.size(); ++i) {
-    Token& token = tokens_[i];
+    Token& token = tables_->tokens[i];
     if (!types.empty()) {
       if (types[i] < 0 || types[i] > 6)
         throw_tokenizer_error(file, types_key,
@@ -114,7 +118,7 @@ void Tokenizer::read_vocabulary(const GgufFile& file) {
     const auto id = static_cast<TokenId>(i);
     // Some converters pad the vocabulary with empty tokens.
     if (token.text.empty()) continue;
-    const auto [other, is_new] = by_text_.emplace(token.text, id);
+    const auto [other, is_new] = tables_->by_text.emplace(token.text, id);
     if (!is_new)
       throw_tokenizer_error(
           file, tokens_key,
@@ -126,9 +130,9 @@ void Tokenizer::read_special(const GgufFile& file) {
   const auto id_of = [&](std::string_view key) -> std::optional<TokenId> {
     const auto id = file.find_as<std::uint32_t>(key);
     if (!id) return std::nullopt;
-    if (*id >= tokens_.size())
+    if (*id >= tables_->tokens.size())
       throw_tokenizer_error(file, key,
-                            fmt::format("the id is {}, but the vocabulary has {} tokens", *id, tokens_.size()));
+                            fmt::format("the id is {}, but the vocabulary has {} tokens", *id, tables_->tokens.size()));
     return static_cast<TokenId>(*id);
   };
   bos_ = id_of("tokenizer.ggml.bos_token_id");
@@ -143,11 +147,11 @@ void Tokenizer::read_special(const GgufFile& file) {
       throw_tokenizer_error(file, key, "the value is true, but the file does not define this token");
     return wanted.value_or(otherwise) && id;
   };
-  adds_bos_ = flag("tokenizer.ggml.add_bos_token", bos_, model_ == Model::llama || pre_.adds_bos());
+  adds_bos_ = flag("tokenizer.ggml.add_bos_token", bos_, model_ == Model::llama || tables_->pre.adds_bos());
   adds_eos_ = flag("tokenizer.ggml.add_eos_token", eos_, false);
 
-  for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    Token& token = tokens_[i];
+  for (std::size_t i = 0; i < tables_->tokens.size(); ++i) {
+    Token& token = tables_->tokens[i];
     const auto id = static_cast<TokenId>(i);
     const auto is_one_of = [&](const auto& texts) {
       return std::find(texts.begin(), texts.end(), token.text) != texts.end();
@@ -167,16 +171,21 @@ void Tokenizer::read_special(const GgufFile& file) {
 }
 
 const Tokenizer::Token& Tokenizer::token(TokenId id) const {
-  if (id < 0 || static_cast<std::size_t>(id) >= tokens_.size())
+  if (id < 0 || static_cast<std::size_t>(id) >= tables_->tokens.size())
     fail<ArgumentError>({.operation = "tokenizer",
-                         .with = {{"id", std::to_string(id)}, {"tokens", std::to_string(tokens_.size())}},
+                         .with = {{"id", std::to_string(id)}, {"tokens", std::to_string(tables_->tokens.size())}},
                          .wrong = "the token does not exist"});
-  return tokens_[static_cast<std::size_t>(id)];
+  return tables_->tokens[static_cast<std::size_t>(id)];
 }
 
+std::size_t Tokenizer::size() const { return tables_->tokens.size(); }
+std::string_view Tokenizer::text(TokenId id) const { return token(id).text; }
+TokenType Tokenizer::type(TokenId id) const { return token(id).type; }
+std::span<const TokenId> Tokenizer::ends() const { return ends_; }
+
 std::optional<TokenId> Tokenizer::find(std::string_view text) const {
-  const auto it = by_text_.find(text);
-  return it == by_text_.end() ? std::nullopt : std::optional(it->second);
+  const auto it = tables_->by_text.find(text);
+  return it == tables_->by_text.end() ? std::nullopt : std::optional(it->second);
 }
 
 bool Tokenizer::is_end(TokenId id) const { return std::binary_search(ends_.begin(), ends_.end(), id); }
@@ -210,7 +219,7 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
   };
   std::vector<Fragment> fragments{{text, no_token}}, next;
   for (const TokenId id : special_) {
-    const Token& special = tokens_[static_cast<std::size_t>(id)];
+    const Token& special = tables_->tokens[static_cast<std::size_t>(id)];
     if (!options.parse_special && special.type != TokenType::user_defined) continue;
     // As in llama.cpp, longer tokens are matched first, even if a shorter token occurs earlier in the text.
     next.clear();

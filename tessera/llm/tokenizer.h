@@ -4,17 +4,15 @@
 // Mistral, Gemma, Phi 3). The tokens are the same as in llama.cpp.
 #pragma once
 
-#include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "tessera/llm/gguf.h"
-#include "tessera/llm/tokenizer_split.h"
 
 namespace tessera {
 
@@ -37,7 +35,7 @@ struct EncodeOptions {
   bool parse_special = false;
   /// A range of the text, such as a user's message in a chat.
   struct Range {
-    std::size_t begin, end;  ///< byte offsets; `end` is exclusive
+    std::size_t begin, end;  ///< Size of the device's memory in bytes.
   };
   std::span<const Range> plain = {};  ///< Sorted ranges in which control tokens are not converted.
 };
@@ -70,11 +68,11 @@ class Tokenizer {
   std::string decode(std::span<const TokenId> ids, bool special = false) const;
 
   /// The number of tokens in the vocabulary.
-  std::size_t size() const { return tokens_.size(); }
+  std::size_t size() const;
   /// Returns the token as it is spelled in the vocabulary. Throws ArgumentError if it does not exist.
-  std::string_view text(TokenId id) const { return token(id).text; }
+  std::string_view text(TokenId id) const;
   /// The type of a token.
-  TokenType type(TokenId id) const { return token(id).type; }
+  TokenType type(TokenId id) const;
   /// Returns the token with this spelling, or std::nullopt.
   std::optional<TokenId> find(std::string_view text) const;
 
@@ -92,18 +90,13 @@ class Tokenizer {
   /// models, such as "<|eot_id|>" and "<|im_end|>".
   bool is_end(TokenId id) const;
   /// All tokens for which is_end() is true, in ascending order.
-  std::span<const TokenId> ends() const { return ends_; }
+  std::span<const TokenId> ends() const;
 
  private:
-  struct Token {
-    std::string text;   // as in the vocabulary
-    std::string bytes;  // decoded
-    TokenType type = TokenType::normal;
-  };
-  struct Merge {
-    std::uint32_t rank;
-    TokenId result;
-  };
+  // tokenizer_tables.h
+  struct Token;
+  struct Merge;
+  struct Tables;
 
   enum class Model { gpt2, llama };
 
@@ -124,16 +117,10 @@ class Tokenizer {
   void encode_llama(std::string_view text, bool after_special, std::vector<TokenId>& out) const;
 
   Model model_;
-  PreTokenizer pre_;  // used by "gpt2"
-  std::vector<Token> tokens_;
-  std::unordered_map<std::string_view, TokenId> by_text_;   // keys point into tokens_, which never changes
-  std::unordered_map<std::string_view, TokenId> by_bytes_;  // tokens that plain text may be converted to
-  std::array<TokenId, 256> byte_ids_{};
-  std::unordered_map<std::uint64_t, Merge> merges_;  // key: left id in the upper 32 bits, right id in the lower
-  std::vector<float> scores_;                        // used by "llama"
-  bool adds_space_ = false;                          // "llama": add a space before the text and after special tokens
-  bool strips_after_special_ = false;                // Phi 3: remove white space after special tokens
-  std::vector<TokenId> special_;                     // tokens to search for in the text, longest first
+  std::shared_ptr<Tables> tables_;     // never changes
+  bool adds_space_ = false;            // "llama": add a space before the text and after special tokens
+  bool strips_after_special_ = false;  // Phi 3: remove white space after special tokens
+  std::vector<TokenId> special_;       // tokens to search for in the text, longest first
   std::vector<TokenId> ends_;
   std::optional<TokenId> bos_, eos_, unknown_;
   bool adds_bos_ = false, adds_eos_ = false;

@@ -8,6 +8,7 @@
 #include "tessera/base/unicode.h"
 #include "tessera/llm/tokenizer.h"
 #include "tessera/llm/tokenizer_errors.h"
+#include "tessera/llm/tokenizer_tables.h"
 
 namespace tessera {
 namespace {
@@ -51,9 +52,9 @@ std::string bytes_of(std::string_view text, bool& whole) {
 }  // namespace
 
 void Tokenizer::read_bytes_of_gpt2() {
-  byte_ids_.fill(no_token);
-  for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    Token& token = tokens_[i];
+  tables_->byte_ids.fill(no_token);
+  for (std::size_t i = 0; i < tables_->tokens.size(); ++i) {
+    Token& token = tables_->tokens[i];
     // Old converters use the token type `byte`, which is meant for SentencePiece.
     const bool plain =
         token.type == TokenType::normal || token.type == TokenType::undefined || token.type == TokenType::byte;
@@ -61,15 +62,16 @@ void Tokenizer::read_bytes_of_gpt2() {
     bool whole = false;
     token.bytes = bytes_of(token.text, whole);
     if (!whole) continue;
-    by_bytes_.emplace(token.bytes, static_cast<TokenId>(i));
-    if (token.bytes.size() == 1) byte_ids_[static_cast<unsigned char>(token.bytes[0])] = static_cast<TokenId>(i);
+    tables_->by_bytes.emplace(token.bytes, static_cast<TokenId>(i));
+    if (token.bytes.size() == 1)
+      tables_->byte_ids[static_cast<unsigned char>(token.bytes[0])] = static_cast<TokenId>(i);
   }
 }
 
 void Tokenizer::read_merges(const GgufFile& file) {
   constexpr std::string_view key = "tokenizer.ggml.merges";
   const std::vector<std::string>& lines = file.get_strings(key);
-  merges_.reserve(lines.size());
+  tables_->merges.reserve(lines.size());
   for (std::size_t rank = 0; rank < lines.size(); ++rank) {
     const std::string_view line = lines[rank];
     // Tokens do not contain spaces, so the first space is the separator. The left token must not be empty.
@@ -81,23 +83,23 @@ void Tokenizer::read_merges(const GgufFile& file) {
     const auto result = find(std::string(line.substr(0, space)).append(line.substr(space + 1)));
     if (!left || !right || !result) continue;  // ignored, as in llama.cpp
     const std::uint64_t pair = static_cast<std::uint64_t>(*left) << 32 | static_cast<std::uint32_t>(*right);
-    merges_.emplace(pair, Merge{static_cast<std::uint32_t>(rank), *result});  // keeps the first of equal lines
+    tables_->merges.emplace(pair, Merge{static_cast<std::uint32_t>(rank), *result});  // keeps the first of equal lines
   }
 }
 
 const Tokenizer::Merge* Tokenizer::find_merge(TokenId left, TokenId right) const {
   if (left < 0 || right < 0) return nullptr;
-  const auto it = merges_.find(static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right));
-  return it == merges_.end() ? nullptr : &it->second;
+  const auto it = tables_->merges.find(static_cast<std::uint64_t>(left) << 32 | static_cast<std::uint32_t>(right));
+  return it == tables_->merges.end() ? nullptr : &it->second;
 }
 
 void Tokenizer::encode_gpt2(std::string_view text, std::vector<TokenId>& out) const {
   std::vector<std::string_view> pieces;
-  pre_.split(text, pieces);
+  tables_->pre.split(text, pieces);
   for (const std::string_view piece : pieces) {
-    if (pre_.ignores_merges()) {
-      const auto whole = by_bytes_.find(piece);
-      if (whole != by_bytes_.end()) {
+    if (tables_->pre.ignores_merges()) {
+      const auto whole = tables_->by_bytes.find(piece);
+      if (whole != tables_->by_bytes.end()) {
         out.push_back(whole->second);
         continue;
       }
@@ -124,7 +126,7 @@ void Tokenizer::encode_piece(std::string_view piece, std::vector<TokenId>& out) 
   std::vector<Symbol> symbols(piece.size());
   for (std::int64_t i = 0; i < count; ++i) {
     const auto byte = static_cast<unsigned char>(piece[static_cast<std::size_t>(i)]);
-    TokenId id = byte_ids_[byte];
+    TokenId id = tables_->byte_ids[byte];
     if (id == no_token) id = missing;  // a byte without a token is never merged and is dropped at the end
     symbols[static_cast<std::size_t>(i)] = {id, i - 1, i + 1 < count ? i + 1 : -1};
   }

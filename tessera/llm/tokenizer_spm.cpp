@@ -4,11 +4,13 @@
 // replaced by byte tokens such as "<0x0A>".
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <queue>
 
 #include "tessera/base/unicode.h"
 #include "tessera/llm/tokenizer.h"
 #include "tessera/llm/tokenizer_errors.h"
+#include "tessera/llm/tokenizer_tables.h"
 
 namespace tessera {
 namespace {
@@ -37,33 +39,35 @@ int named_byte(std::string_view text) {
 }  // namespace
 
 void Tokenizer::read_bytes_of_llama() {
-  byte_ids_.fill(no_token);
-  for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    Token& token = tokens_[i];
+  tables_->byte_ids.fill(no_token);
+  for (std::size_t i = 0; i < tables_->tokens.size(); ++i) {
+    Token& token = tables_->tokens[i];
     const auto id = static_cast<TokenId>(i);
     if (token.text.empty()) continue;
     const int byte = named_byte(token.text);
     if (token.type == TokenType::byte && byte >= 0) {
       token.bytes = std::string(1, static_cast<char>(byte));
-      byte_ids_[static_cast<std::size_t>(byte)] = id;
+      tables_->byte_ids[static_cast<std::size_t>(byte)] = id;
     } else if (token.type == TokenType::normal || token.type == TokenType::undefined) {
       token.bytes = replaced(token.text, space, " ");
-      by_bytes_.emplace(token.text, id);  // the key contains U+2581 for spaces, like the text that is looked up
+      tables_->by_bytes.emplace(token.text,
+                                id);  // the key contains U+2581 for spaces, like the text that is looked up
     } else if (token.type == TokenType::user_defined) {
-      by_bytes_.emplace(token.text, id);
+      tables_->by_bytes.emplace(token.text, id);
     }
   }
   // If the vocabulary has no byte token for a byte, use the normal token that consists of this byte.
-  for (const auto& [text, id] : by_bytes_)
-    if (text.size() == 1 && byte_ids_[static_cast<unsigned char>(text[0])] == no_token)
-      byte_ids_[static_cast<unsigned char>(text[0])] = id;
+  for (const auto& [text, id] : tables_->by_bytes)
+    if (text.size() == 1 && tables_->byte_ids[static_cast<unsigned char>(text[0])] == no_token)
+      tables_->byte_ids[static_cast<unsigned char>(text[0])] = id;
 }
 
 void Tokenizer::read_scores(const GgufFile& file) {
   constexpr std::string_view key = "tokenizer.ggml.scores";
-  scores_ = file.get_array<float>(key);
-  if (scores_.size() != tokens_.size())
-    throw_tokenizer_error(file, key, fmt::format("there are {} scores for {} tokens", scores_.size(), tokens_.size()));
+  tables_->scores = file.get_array<float>(key);
+  if (tables_->scores.size() != tables_->tokens.size())
+    throw_tokenizer_error(
+        file, key, fmt::format("there are {} scores for {} tokens", tables_->scores.size(), tables_->tokens.size()));
   adds_space_ = file.get_or<bool>("tokenizer.ggml.add_space_prefix", true);
   std::string name = file.get_or<std::string>("general.name", "");
   for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -88,8 +92,8 @@ void Tokenizer::encode_llama(std::string_view given, bool after_special, std::ve
     bool operator<(const Candidate& o) const { return score != o.score ? score < o.score : left > o.left; }
   };
   const auto find = [&](std::size_t begin, std::size_t size) {
-    const auto at = by_bytes_.find(std::string_view(text).substr(begin, size));
-    return at == by_bytes_.end() ? no_token : at->second;
+    const auto at = tables_->by_bytes.find(std::string_view(text).substr(begin, size));
+    return at == tables_->by_bytes.end() ? no_token : at->second;
   };
   std::vector<Part> parts;
   for (std::size_t at = 0; at < text.size();) {
@@ -109,7 +113,7 @@ void Tokenizer::encode_llama(std::string_view given, bool after_special, std::ve
     if (left < 0 || right < 0) return;
     const std::uint32_t size = part(left).size + part(right).size;
     const TokenId id = find(part(left).begin, size);
-    if (id != no_token) queue.push({scores_[static_cast<std::size_t>(id)], left, right, size, id});
+    if (id != no_token) queue.push({tables_->scores[static_cast<std::size_t>(id)], left, right, size, id});
   };
   for (std::int64_t i = 0; i + 1 < static_cast<std::int64_t>(parts.size()); ++i) consider(i, i + 1);
   while (!queue.empty()) {
@@ -132,7 +136,7 @@ void Tokenizer::encode_llama(std::string_view given, bool after_special, std::ve
       continue;
     }
     for (std::size_t b = p.begin; b < p.begin + p.size; ++b) {
-      const TokenId id = byte_ids_[static_cast<unsigned char>(text[b])];
+      const TokenId id = tables_->byte_ids[static_cast<unsigned char>(text[b])];
       if (id != no_token) {
         out.push_back(id);
       } else if (unknown_) {

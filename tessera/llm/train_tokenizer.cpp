@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/llm/train_tokenizer.h"
+#include "tessera/llm/tokenizer_split.h"
 
 #include <algorithm>
 #include <array>
@@ -8,6 +9,7 @@
 #include <unordered_map>
 
 #include "tessera/base/error.h"
+#include "tessera/llm/gguf_writer.h"
 
 namespace tessera {
 namespace {

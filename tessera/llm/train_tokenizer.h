@@ -4,16 +4,16 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "tessera/llm/gguf_writer.h"
 #include "tessera/llm/tokenizer.h"
 
 namespace tessera {
+
+class GgufWriter;
 
 /// Options of train_tokenizer.
 struct TrainTokenizerOptions {

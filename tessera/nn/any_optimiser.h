@@ -3,9 +3,10 @@
 #pragma once
 
 #include <concepts>
-#include <functional>
 #include <memory>
 
+#include "tessera/base/callback.h"
+#include "tessera/base/owner.h"
 #include "tessera/nn/optimiser.h"
 
 namespace tessera {
@@ -18,7 +19,7 @@ class AnyOptimiser {
   template <std::derived_from<Optimiser> O>
   AnyOptimiser(O optimiser) {
     optimiser.unshare();
-    auto own = std::make_unique<O>(std::move(optimiser));
+    Owner<O> own(new O(std::move(optimiser)));
     arrays_ = [](Optimiser& o, const Use& use) { for_each_array(static_cast<O&>(o), use); };
     copy_ = [](const Optimiser& o) { return AnyOptimiser(static_cast<const O&>(o)); };
     optimiser_ = std::move(own);
@@ -35,12 +36,12 @@ class AnyOptimiser {
   /// The wrapped optimiser.
   Optimiser* operator->() const { return optimiser_.get(); }
   /// Type of the callback of for_each(). It receives an array of the optimiser's state and the array's path.
-  using Use = std::function<void(Array&, const Path&)>;
+  using Use = Callback<void(Array&, const Path&)>;
   /// Calls `use` with each array of the optimiser's state and its path.
   void for_each(const Use& use) const { arrays_(*optimiser_, use); }
 
  private:
-  std::unique_ptr<Optimiser> optimiser_;
+  Owner<Optimiser> optimiser_;
   void (*arrays_)(Optimiser&, const Use&) = nullptr;
   AnyOptimiser (*copy_)(const Optimiser&) = nullptr;
 };

@@ -5,7 +5,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
-#include <ranges>
+#include <span>  // declares std::ranges::enable_view
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -56,7 +56,7 @@ class BatchSource {
 /// position, stops at the end of the epoch, and sets the position to the start of the next epoch. Copies share one
 /// position. Not thread-safe.
 template <std::size_t N>
-class Batches : public std::ranges::view_base {
+class Batches {
   template <std::size_t... I>
   static auto as_tuple(std::vector<Array>&& a, std::index_sequence<I...>) {
     return std::tuple{std::move(a[I])...};
@@ -131,7 +131,7 @@ Batches<4> batches(const Array& a, const Array& b, const Array& c, const Array& 
 /// A range that applies a function to each batch of another range: f(batch, position). If f derives random numbers from
 /// the position, a resumed run draws the same numbers.
 template <class Source, class F>
-class MappedBatches : public std::ranges::view_base {
+class MappedBatches {
  public:
   /// The return type of the function.
   using Batch = std::remove_cvref_t<std::invoke_result_t<const F&, typename Source::Batch, DataPosition>>;
@@ -186,3 +186,8 @@ MappedBatches<Source, F> map_batches(Source source, F f) {
 }
 
 }  // namespace tessera
+
+template <std::size_t N>
+inline constexpr bool std::ranges::enable_view<tessera::Batches<N>> = true;
+template <class Source, class F>
+inline constexpr bool std::ranges::enable_view<tessera::MappedBatches<Source, F>> = true;

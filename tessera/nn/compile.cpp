@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "tessera/array/history.h"
 #include "tessera/base/config.h"

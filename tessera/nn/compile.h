@@ -3,7 +3,6 @@
 // that later calls replay it.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>

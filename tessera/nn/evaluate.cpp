@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/nn/evaluate.h"
 
+#include <algorithm>
+
 namespace tessera {
 
 double figure(const Figures& figures, const std::string& name) {
@@ -48,7 +50,7 @@ std::vector<double> FigureSums::means() {
   return out;
 }
 
-Array predict_in_batches(const Array& x, std::int64_t size, const std::function<Array(const Array&)>& model) {
+Array predict_in_batches(const Array& x, std::int64_t size, const Callback<Array(const Array&)>& model) {
   if (x.rank() == 0 || x.shape(0) == 0 || size < 1)
     fail<ArgumentError>({.operation = "predict",
                          .with = {{"shape", to_string(x.shape())}, {"size", std::to_string(size)}},

@@ -2,12 +2,12 @@
 // Evaluates metrics of a model on a data set, and computes predictions.
 #pragma once
 
-#include <functional>
-#include <ranges>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tessera/base/callback.h"
+#include "tessera/base/range.h"
 #include "tessera/grad/grad.h"
 #include "tessera/nn/mode.h"
 
@@ -24,7 +24,7 @@ template <class Model, class Batch>
 struct Metric {
   std::string name;  ///< Name in reports.
   /// Computes the mean over the samples of a batch.
-  std::function<Array(const Model& model, const Batch& batch)> value;
+  Callback<Array(const Model& model, const Batch& batch)> value;
 };
 
 namespace detail {
@@ -42,15 +42,14 @@ class FigureSums {
   std::vector<double> sums_;
   double samples_ = 0;
 };
-Array predict_in_batches(const Array& x, std::int64_t size, const std::function<Array(const Array&)>& model);
+Array predict_in_batches(const Array& x, std::int64_t size, const Callback<Array(const Array&)>& model);
 }  // namespace detail
 
 /// Computes the mean of each metric over a range of batches, in inference mode: `evaluate(model, batches(x, y, {.size =
 /// 500}), {{"loss", loss}, {"accuracy", right}})`. The number of samples of a batch is extent 0 of its first array.
 /// Throws ShapeError if a metric returns more than one number.
-template <class Model, std::ranges::input_range Data>
-Figures evaluate(const Model& model, Data&& data,
-                 const std::vector<Metric<Model, std::remove_cvref_t<std::ranges::range_reference_t<Data>>>>& metrics) {
+template <class Model, detail::Range Data>
+Figures evaluate(const Model& model, Data&& data, const std::vector<Metric<Model, detail::ElementOf<Data>>>& metrics) {
   const Inference mode;
   detail::FigureSums sums(metrics.size());
   for (const auto& batch : data) {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include "tessera/array/prefetch.h"
+#include "tessera/base/callback.h"
+#include "tessera/base/range.h"
 #include "tessera/nn/evaluate.h"
 #include "tessera/nn/fit_loop.h"
 #include "tessera/nn/trainer.h"
@@ -10,8 +12,6 @@
 namespace tessera {
 
 namespace detail {
-template <class Data>
-using BatchOf = std::remove_cvref_t<std::ranges::range_reference_t<Data>>;
 template <class Data>
 concept Positioned = requires(Data& data, DataPosition to) {
   data.set_position(to);
@@ -24,13 +24,13 @@ concept Positioned = requires(Data& data, DataPosition to) {
 template <class Model, class Batch>
 struct FitOptions {
   /// Returns the loss of a batch as a single number.
-  std::function<Array(const Model& model, const Batch& batch)> loss = {};
+  Callback<Array(const Model& model, const Batch& batch)> loss = {};
   std::optional<AnyOptimiser> optimiser = {};  ///< Adam(model) if empty
   std::uint64_t epochs = 0;                    ///< passes over the data; 0: limited only by `steps`
   std::uint64_t steps = 0;  ///< last step, counted from the trainer's first step; 0: limited only by `epochs`
   /// Called in inference mode after each epoch, and also every `validate_every` steps if that is not 0. A typical
   /// function calls `evaluate` on held-out data. The figures are written to the CSV file.
-  std::function<Figures(const Model& model)> validation = {};
+  Callback<Figures(const Model& model)> validation = {};
   std::uint64_t validate_every = 0;                  ///< Steps between validations; 0: only after each epoch.
   std::optional<EarlyStopping> early_stopping = {};  ///< stops when a figure of the validation no longer improves
   FitCallbacks callbacks = {};                       ///< Functions called during training.
@@ -58,7 +58,7 @@ struct TrainedModel {
 /// map_batches) continue at the trainer's position. Other ranges start from the beginning in each epoch; after a
 /// resume, the batches that were already used are skipped. Throws the errors of Trainer::step and TrainerBase::check,
 /// and ArgumentError if options contradict each other.
-template <class Model, class Batch, std::ranges::viewable_range Data>
+template <class Model, class Batch, detail::Range Data>
 FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<FitOptions<Model, Batch>> options) {
   const auto validate = [&, f = options.validation]() -> Figures {
     const Inference mode;
@@ -66,7 +66,7 @@ FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<
   };
   detail::FitLoop loop(trainer, {.epochs = options.epochs,
                                  .steps = options.steps,
-                                 .validate = options.validation ? std::function<Figures()>(validate) : nullptr,
+                                 .validate = options.validation ? Callback<Figures()>(validate) : nullptr,
                                  .validate_every = options.validate_every,
                                  .early_stopping = std::move(options.early_stopping),
                                  .callbacks = std::move(options.callbacks),
@@ -75,7 +75,7 @@ FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<
                                  .checkpoint = std::move(options.checkpoint),
                                  .checkpoint_every = options.checkpoint_every,
                                  .resume = options.resume});
-  auto source = std::views::all(std::forward<Data>(data));
+  auto source = detail::view_of(std::forward<Data>(data));
   while (loop.more()) {
     std::uint64_t seen = trainer.position().batch;  // batches to skip
     bool any = seen > 0, on = true;
@@ -107,13 +107,13 @@ FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<
 ///   };
 ///   auto data = batches(x, y, {.size = 128, .shuffle = true});
 ///   auto [model, result] = fit(setup(net), data, {.loss = loss, .epochs = 5});
-template <class Model, std::ranges::viewable_range Data>
-TrainedModel<Model> fit(const Model& model, Data&& data, FitOptions<Model, detail::BatchOf<Data>> options) {
+template <class Model, detail::Range Data>
+TrainedModel<Model> fit(const Model& model, Data&& data, FitOptions<Model, detail::ElementOf<Data>> options) {
   if (!options.loss)
     fail<ArgumentError>({.operation = "fit", .wrong = "no loss function was given", .remedy = "Set .loss"});
   if (!options.devices.empty()) options.trainer.devices = options.devices;
-  Trainer<Model, detail::BatchOf<Data>> trainer(model, options.optimiser ? *options.optimiser : Adam(model),
-                                                options.loss, options.trainer);
+  Trainer<Model, detail::ElementOf<Data>> trainer(model, options.optimiser ? *options.optimiser : Adam(model),
+                                                  options.loss, options.trainer);
   FitResult result = fit(trainer, std::forward<Data>(data), std::move(options));
   return {trainer.trained(), std::move(result)};
 }

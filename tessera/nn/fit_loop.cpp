@@ -3,8 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -16,7 +18,7 @@
 
 namespace tessera {
 
-std::function<void(const FitProgress&)> progress_on_terminal() {
+Callback<void(const FitProgress&)> progress_on_terminal() {
   if (!os::is_terminal(stderr)) return {};
   return [](const FitProgress& p) {
     std::fputs(("\r\x1b[K" + to_string(p) + (p.over ? "\n" : "")).c_str(), stderr);
@@ -43,8 +45,20 @@ std::string to_string(const FitResult& r) {
 
 namespace detail {
 
+namespace {
+constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+double clock_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+}  // namespace
+
 FitLoop::FitLoop(TrainerBase& trainer, FitSettings settings)
-    : trainer_(trainer), settings_(std::move(settings)), looked_(begun_) {
+    : trainer_(trainer),
+      settings_(std::move(settings)),
+      begun_(clock_seconds()),
+      looked_(begun_),
+      loss_(unknown),
+      row_loss_(unknown) {
   const FitSettings& s = settings_;
   if (s.epochs == 0 && s.steps == 0)
     fail<ArgumentError>(
@@ -85,14 +99,12 @@ FitProgress FitLoop::progress() {
           .seconds = seconds()};
 }
 
-double FitLoop::seconds() const {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count();
-}
+double FitLoop::seconds() const { return clock_seconds() - begun_; }
 
 bool FitLoop::after_step() {
   const FitSettings& s = settings_;
   const auto due = [&](std::uint64_t every) { return every != 0 && trainer_.steps() % every == 0; };
-  if (const auto now = std::chrono::steady_clock::now(); now - looked_ > std::chrono::milliseconds(500)) {
+  if (const double now = clock_seconds(); now - looked_ > 0.5) {
     looked_ = now;
     const FitProgress p = progress();
     if (s.callbacks.progress) s.callbacks.progress(p);

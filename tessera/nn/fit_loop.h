@@ -2,10 +2,12 @@
 // Progress, callbacks and results of fit(), and the part of its loop that does not depend on the model's type.
 #pragma once
 
-#include <chrono>
-#include <limits>
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/base/enum_name.h"
 #include "tessera/nn/evaluate.h"
 #include "tessera/nn/trainer_base.h"
@@ -33,16 +35,16 @@ std::string to_string(const FitProgress& progress);
 /// Functions that fit() calls while it trains.
 struct FitCallbacks {
   /// Called about twice a second, and at the end.
-  std::function<void(const FitProgress&)> progress = {};
+  Callback<void(const FitProgress&)> progress = {};
   /// Called after each step. Return false to stop training.
-  std::function<bool(std::uint64_t step)> step = {};
+  Callback<bool(std::uint64_t step)> step = {};
   /// Called after each epoch. Return false to stop training.
-  std::function<bool(const FitProgress&)> epoch = {};
+  Callback<bool(const FitProgress&)> epoch = {};
 };
 
 /// Returns a function for FitCallbacks::progress. It updates one line on standard error if standard error is a
 /// terminal, and prints nothing otherwise.
-std::function<void(const FitProgress&)> progress_on_terminal();
+Callback<void(const FitProgress&)> progress_on_terminal();
 
 /// Stops training when a figure no longer improves, and returns the best model. Checkpoints also store the best model
 /// so far.
@@ -72,7 +74,7 @@ namespace detail {
 /// The members of FitOptions that do not depend on the model's type.
 struct FitSettings {
   std::uint64_t epochs = 0, steps = 0;
-  std::function<Figures()> validate;
+  Callback<Figures()> validate;
   std::uint64_t validate_every = 0;
   std::optional<EarlyStopping> early_stopping;
   FitCallbacks callbacks;
@@ -109,13 +111,12 @@ class FitLoop {
   void add_row();
   void write_rows(bool names_known);
 
-  using Time = std::chrono::steady_clock::time_point;
   TrainerBase& trainer_;
   const FitSettings settings_;
-  const Time begun_ = std::chrono::steady_clock::now();
-  Time looked_;
+  const double begun_;  ///< in seconds since a fixed time, as is `looked_`
+  double looked_;
   FitResult::End end_ = FitResult::End::done;
-  double loss_ = std::numeric_limits<double>::quiet_NaN();
+  double loss_;
   std::uint64_t summed_at_ = 0, saved_at_ = 0;
   std::optional<std::uint64_t> validated_at_;
   Figures figures_, best_figures_;
@@ -126,7 +127,7 @@ class FitLoop {
   bool has_header_ = false, fresh_figures_ = false;
   double row_sum_ = 0, row_steps_ = 0;  ///< sum and number of losses since the last row
   /// loss of the last row; used again for a row without new steps
-  double row_loss_ = std::numeric_limits<double>::quiet_NaN();
+  double row_loss_;
   std::vector<Row> rows_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/nn/initialise.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace tessera::init {

@@ -6,7 +6,7 @@ namespace tessera::detail {
 constinit thread_local LayerObserver* layer_observer = nullptr;
 
 void place_layers(const std::vector<Device>& devices, std::size_t layers,
-                  const std::function<void(std::size_t layer, const PartFunction& use)>& parts) {
+                  const Callback<void(std::size_t layer, const PartFunction& use)>& parts) {
   if (devices.size() != layers)
     fail<ArgumentError>({.operation = "place",
                          .with = {{"layers", std::to_string(layers)}, {"devices", std::to_string(devices.size())}},

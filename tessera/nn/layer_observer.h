@@ -2,9 +2,9 @@
 // Observes the layers of a model while it runs (nn/compile.h), and places layers on devices. Internal.
 #pragma once
 
-#include <functional>
 #include <optional>
 
+#include "tessera/base/callback.h"
 #include "tessera/nn/layers.h"
 
 namespace tessera::detail {
@@ -41,12 +41,12 @@ class LayerObserverScope {
   LayerObserver* const before_;
 };
 
-using PartFunction = std::function<void(ModelArray&, const Path&)>;
+using PartFunction = Callback<void(ModelArray&, const Path&)>;
 /// Moves the arrays of each layer to the layer's device. Shared arrays remain shared. `parts(layer, use)` visits the
 /// arrays of a layer. Throws ArgumentError if the number of devices differs from the number of layers, or if layers on
 /// different devices share an array. In that case no array is moved.
 void place_layers(const std::vector<Device>& devices, std::size_t layers,
-                  const std::function<void(std::size_t layer, const PartFunction& use)>& parts);
+                  const Callback<void(std::size_t layer, const PartFunction& use)>& parts);
 
 /// Returns the device of the layer's first array, or std::nullopt if the layer has no arrays.
 template <class Layer>

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tessera/nn/initialise.h"
@@ -13,6 +14,8 @@
 #include "tessera/ops/transformer.h"
 
 namespace tessera {
+
+PackedWeight::PackedWeight(Weight weight) : weight_(std::make_shared<const Weight>(std::move(weight))) {}
 
 using detail::check_initialized;
 using detail::layer_name;

@@ -19,7 +19,7 @@ class PackedWeight {
  public:
   PackedWeight() = default;
   /// Wraps a weight that compile() has packed.
-  explicit PackedWeight(Weight weight) : weight_(std::make_shared<const Weight>(std::move(weight))) {}
+  explicit PackedWeight(Weight weight);
   /// True if there is no packed weight.
   bool empty() const { return weight_ == nullptr; }
   /// The packed weight.

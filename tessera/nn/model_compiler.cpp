@@ -2,7 +2,10 @@
 // Transformations that compile() applies to a model: folding, precision conversion, and verification.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <mutex>
 #include <random>
 
 #include "tessera/array/history.h"
@@ -266,7 +269,7 @@ void ModelCompiler::convert(const Parts& parts) {
   }
 }
 
-Compiled ModelCompiler::finish(const std::function<Pass(Device device, bool plain)>& make, const FirstLayer& first) {
+Compiled ModelCompiler::finish(const Callback<Pass(Device device, bool plain)>& make, const FirstLayer& first) {
   const auto in_precision = [&](Pass pass) -> Pass {
     if (!narrows(options_.precision)) return pass;
     // Converts results back to f32 for f32 input.
@@ -341,7 +344,7 @@ Compiled ModelCompiler::finish(const std::function<Pass(Device device, bool plai
   return compiled;
 }
 
-void ModelCompiler::verify(const CompiledState& state, const std::function<Pass(Device, bool)>& make, const Array& x) {
+void ModelCompiler::verify(const CompiledState& state, const Callback<Pass(Device, bool)>& make, const Array& x) {
   const Inference mode;
   const Device reference = reference_for(device_);
   std::vector<LayerTrace> seen;

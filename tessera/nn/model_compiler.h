@@ -4,8 +4,10 @@
 
 #include <map>
 #include <optional>
+#include <typeinfo>
 
 #include "tessera/array/move.h"
+#include "tessera/base/callback.h"
 #include "tessera/base/enum_name.h"
 #include "tessera/nn/images.h"
 #include "tessera/nn/norms.h"
@@ -96,7 +98,7 @@ class Compiled;
 
 namespace detail {
 
-using Pass = std::function<Array(const Array& x)>;
+using Pass = Callback<Array(const Array& x)>;
 struct CompiledState;
 
 /// What is known about the first layer of a model: the shape of its input, if it is a Dense.
@@ -120,12 +122,29 @@ struct FirstLayer {
 struct FoldableLayer {
   explicit FoldableLayer(std::string_view kind_of_it) : kind(kind_of_it) {}
   std::string_view kind;
-  std::variant<std::monostate, Dense*, Conv2d*, BatchNorm*, Relu*, Silu*, Gelu*, Elementwise*, Dropout*> layer;
+  template <class L>
+  void set(L* found) {
+    static_cast<void>((set_as<Dense>(found) || set_as<Conv2d>(found) || set_as<BatchNorm>(found) ||
+                       set_as<Relu>(found) || set_as<Silu>(found) || set_as<Gelu>(found) ||
+                       set_as<Elementwise>(found) || set_as<Dropout>(found)));
+  }
   template <class T>
   T* as() const {
-    T* const* found = std::get_if<T*>(&layer);
-    return found == nullptr ? nullptr : *found;
+    return type != nullptr && *type == typeid(T) ? static_cast<T*>(layer) : nullptr;
   }
+
+ private:
+  template <class T, class L>
+  bool set_as(L* found) {
+    if constexpr (std::is_convertible_v<L*, T*>) {
+      layer = static_cast<T*>(found), type = &typeid(T);
+      return true;
+    } else {
+      return false;
+    }
+  }
+  void* layer = nullptr;
+  const std::type_info* type = nullptr;
 };
 
 /// The part of compile that does not depend on the model's type.
@@ -139,14 +158,14 @@ class ModelCompiler {
   void convert(const Parts& parts);
   void note(const std::string& layer, const std::string& text);
   /// `make(device, plain)` returns the model on a device; with `plain`, without transformations.
-  Compiled finish(const std::function<Pass(Device device, bool plain)>& make, const FirstLayer& first);
+  Compiled finish(const Callback<Pass(Device device, bool plain)>& make, const FirstLayer& first);
 
  private:
   bool fold(const FoldableLayer& layer, const FoldableLayer& next);
   bool fold(Dense& layer, Activation kind);
   bool skip_zeros(Dense& layer, const std::string& path);
   bool fold(tessera::Parameter& weight, tessera::Parameter& bias, BatchNorm& norm, int rank);
-  void verify(const CompiledState& state, const std::function<Pass(Device, bool)>& make, const Array& x);
+  void verify(const CompiledState& state, const Callback<Pass(Device, bool)>& make, const Array& x);
   const CompileOptions options_;
   Device device_;
   DType input_dtype_ = DType::f32;
@@ -168,8 +187,7 @@ struct FoldVisitor {
     std::vector<FoldableLayer> layers;
     for_each_layer(sequential.layers(), [&](auto& layer, std::size_t i) {
       Traversal("compile").visit(layer, *this, Path(at, i));
-      FoldableLayer& added = layers.emplace_back(kind_of_layer(layer));
-      if constexpr (requires { added.layer = &layer; }) added.layer = &layer;
+      layers.emplace_back(kind_of_layer(layer)).set(&layer);
     });
     compiling.fold_neighbours(layers, at);
   }

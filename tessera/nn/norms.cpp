@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/nn/norms.h"
 
+#include <algorithm>
+
 #include "tessera/nn/initialise.h"
 #include "tessera/nn/mode.h"
 #include "tessera/ops/transformer.h"

@@ -2,6 +2,7 @@
 #include "tessera/nn/not_finite.h"
 
 #include <optional>
+#include <variant>
 
 #include "tessera/array/observer.h"
 
@@ -75,16 +76,15 @@ std::string describe(const Watcher& watch, const std::string& where) {
 
 }  // namespace
 
-void note_invalid_input(const std::function<std::string()>& why) {
+void note_invalid_input(const Callback<std::string()>& why) {
   InvalidInputScope* const scope = InvalidInputScope::current;
   if (scope == nullptr || !scope->text.empty()) return;
   const ObserverScope no_observer(nullptr);
   scope->text = why();
 }
 
-NotFiniteCause find_not_finite(
-    const Parts& parts, std::span<const Array> batch, const std::function<Array()>& loss,
-    const std::function<void(const std::function<void(const Parts& gradient)>&)>& with_gradient) {
+NotFiniteCause find_not_finite(const Parts& parts, std::span<const Array> batch, const Callback<Array()>& loss,
+                               const Callback<void(const Callback<void(const Parts& gradient)>&)>& with_gradient) {
   for (const Array& a : batch) {
     if (a.size() == 0) return {"the batch is empty: it contains an array " + to_string(a.shape()), true};
     if (!finite(a)) return {"the batch contains non-finite numbers, in an array " + to_string(a.shape()), true};

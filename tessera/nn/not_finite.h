@@ -2,10 +2,10 @@
 // Finds the operation that first produces a non-finite number. Internal.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <string>
 
+#include "tessera/base/callback.h"
 #include "tessera/nn/parameter.h"
 
 namespace tessera::detail {
@@ -16,12 +16,11 @@ struct NotFiniteCause {
 };
 /// Computes the loss and checks the result of each operation. If the loss is finite, does the same for its gradient.
 /// Returns the first operation with a non-finite result, or the invalid input of a loss.
-NotFiniteCause find_not_finite(
-    const Parts& parts, std::span<const Array> batch, const std::function<Array()>& loss,
-    const std::function<void(const std::function<void(const Parts& gradient)>&)>& with_gradient);
+NotFiniteCause find_not_finite(const Parts& parts, std::span<const Array> batch, const Callback<Array()>& loss,
+                               const Callback<void(const Callback<void(const Parts& gradient)>&)>& with_gradient);
 
 /// Called by operations that return NaN for invalid input, such as a target that is not a class. Within
 /// find_not_finite, calls `why` and records the text unless it is empty. Otherwise does nothing.
-void note_invalid_input(const std::function<std::string()>& why);
+void note_invalid_input(const Callback<std::string()>& why);
 
 }  // namespace tessera::detail

@@ -34,7 +34,8 @@ Optimiser::Optimiser(const detail::ConstParts& parts, Rate lr, double weight_dec
     : step_(Array::from({std::int64_t{0}}, {}, Device{})),
       idle_(Array::empty({0, 3}, DType::i64, Device{})),
       groups_(std::move(groups)),
-      slots_(slots) {
+      slots_(slots),
+      idle_steps_{0} {
   detail::check_same_views("optimiser", parts);
   for (ParameterGroup& g : groups_) {
     const bool matches = std::any_of(parts.begin(), parts.end(), [&](const auto& p) {
@@ -50,6 +51,12 @@ Optimiser::Optimiser(const detail::ConstParts& parts, Rate lr, double weight_dec
   }
   groups_.push_back({"*", std::move(lr), weight_decay});
 }
+
+Optimiser::~Optimiser() = default;
+Optimiser::Optimiser(const Optimiser&) = default;
+Optimiser::Optimiser(Optimiser&&) noexcept = default;
+Optimiser& Optimiser::operator=(const Optimiser&) = default;
+Optimiser& Optimiser::operator=(Optimiser&&) noexcept = default;
 
 std::uint64_t Optimiser::steps() const { return static_cast<std::uint64_t>(step_.item<std::int64_t>()); }
 

@@ -43,7 +43,7 @@ struct ApplyOptions {
 /// of earlier versions do not contain `idle`.
 class Optimiser {
  public:
-  virtual ~Optimiser() = default;
+  virtual ~Optimiser();
 
   /// Updates the parameters once. `gradient` is a model whose arrays are gradients. Throws ArgumentError with the path
   /// if the shapes of a gradient and its parameter differ.
@@ -91,10 +91,10 @@ class Optimiser {
   };
   Optimiser(const detail::ConstParts& parts, Rate lr, double weight_decay, std::vector<ParameterGroup> groups,
             int slots);
-  Optimiser(const Optimiser&) = default;
-  Optimiser(Optimiser&&) = default;
-  Optimiser& operator=(const Optimiser&) = default;
-  Optimiser& operator=(Optimiser&&) = default;
+  Optimiser(const Optimiser&);
+  Optimiser(Optimiser&&) noexcept;
+  Optimiser& operator=(const Optimiser&);
+  Optimiser& operator=(Optimiser&&) noexcept;
 
   virtual std::vector<double> scalars(const Settings& settings) const = 0;
   /// Returns the scalars for a step number that is smaller by `skipped`. `skipped` has the dtype of the scalars.
@@ -135,10 +135,10 @@ class Optimiser {
 
   std::vector<ParameterGroup> groups_;  ///< the last one contains all other parameters
   int slots_;
-  std::map<std::string, Idle> idle_of_;      ///< contents of idle_, by path
-  std::vector<std::int64_t> idle_steps_{0};  ///< distinct Idle::steps of parameters that had a gradient
-  std::uint64_t now_ = 0;                    ///< value of steps(), cached so that device memory need not be read
-  std::map<Place, Array> numbers_;           ///< scalars of the current step, for each of idle_steps_ and each group
+  std::map<std::string, Idle> idle_of_;   ///< contents of idle_, by path
+  std::vector<std::int64_t> idle_steps_;  ///< begins with 0; distinct Idle::steps of parameters that had a gradient
+  std::uint64_t now_ = 0;                 ///< value of steps(), cached so that device memory need not be read
+  std::map<Place, Array> numbers_;        ///< scalars of the current step, for each of idle_steps_ and each group
 };
 
 /// Options of Sgd.

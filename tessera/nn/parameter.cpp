@@ -66,6 +66,13 @@ void set_frozen(const char* operation, const Parts& parts, std::string_view patt
                          .remedy = "summary(model) lists the paths"});
 }
 
+std::vector<NamedArray> named_arrays(const ConstParts& parts, bool states) {
+  std::vector<NamedArray> out;
+  for (const auto& [path, part] : parts)
+    if (part->state() == states && !part->empty()) out.push_back({path, *part});
+  return out;
+}
+
 std::string summary_of(const ConstParts& parts) {
   struct Row {
     std::string path, kind, dtype, shape, count;

@@ -3,7 +3,6 @@
 // array/traversal.h can visit and that contains arrays only as Parameter or StateArray.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -11,12 +10,13 @@
 
 #include "tessera/array/array_map.h"
 #include "tessera/array/traversal.h"
+#include "tessera/base/callback.h"
 
 namespace tessera {
 
 /// A function that creates the initial values of an array from its shape and seed, on current_device()
 /// (nn/initialise.h).
-using Initialiser = std::function<Array(const Shape& shape, std::uint64_t seed)>;
+using Initialiser = Callback<Array(const Shape& shape, std::uint64_t seed)>;
 
 /// An array of a model. It can be used like an Array. Assigning an Array replaces the values only; the path and the
 /// frozen flag are unchanged. Assigning a ModelArray copies the path and the flag as well. Like for an Array, copies
@@ -150,7 +150,7 @@ constexpr void refuse_model() {
 template <class A>
 struct PartVisitor {
   using leaves = ModelLeaves;
-  const std::function<void(A&, const Path&)>& use;
+  const Callback<void(A&, const Path&)>& use;
   void operator()(A& part, const Path& at) const { use(part, at); }
 };
 /// ModelArray, or const ModelArray for a const model.
@@ -158,7 +158,7 @@ template <class Model>
 using PartOf = std::conditional_t<std::is_const_v<Model>, const ModelArray, ModelArray>;
 /// Calls `use(part, path)` for each array of a model.
 template <class Model>
-void for_each_part(Model& model, const std::function<void(PartOf<Model>&, const Path&)>& use) {
+void for_each_part(Model& model, const Callback<void(PartOf<Model>&, const Path&)>& use) {
   if constexpr (traversable<std::remove_const_t<Model>, ModelLeaves>) {
     PartVisitor<PartOf<Model>> visit{use};
     Traversal("parameters").visit(model, visit, Path());
@@ -177,6 +177,8 @@ using ConstParts = std::vector<std::pair<std::string, const ModelArray*>>;
 
 void set_frozen(const char* operation, const Parts& parts, std::string_view pattern, bool frozen);
 std::string summary_of(const ConstParts& parts);
+/// The parameters, or the state arrays, that are not empty.
+std::vector<NamedArray> named_arrays(const ConstParts& parts, bool states);
 
 /// Copies arrays. If the same view of an array occurs several times, it is copied once.
 class Cloner {
@@ -198,20 +200,12 @@ bool path_matches(std::string_view path, std::string_view pattern);
 /// in all functions that train models.
 template <class Model>
 std::vector<NamedArray> parameters(const Model& model) {
-  std::vector<NamedArray> out;
-  detail::for_each_part(model, [&](const ModelArray& part, const Path& at) {
-    if (!part.state() && !part.empty()) out.push_back({at.text(), part});
-  });
-  return out;
+  return detail::named_arrays(detail::parts_of(model), false);
 }
 /// Like parameters(), but returns the state arrays of a model.
 template <class Model>
 std::vector<NamedArray> states(const Model& model) {
-  std::vector<NamedArray> out;
-  detail::for_each_part(model, [&](const ModelArray& part, const Path& at) {
-    if (part.state() && !part.empty()) out.push_back({at.text(), part});
-  });
-  return out;
+  return detail::named_arrays(detail::parts_of(model), true);
 }
 
 /// Freezes the parameters whose path matches the pattern: `freeze(model, "layers.0.*")`. Frozen parameters have no

@@ -29,6 +29,9 @@ Rate decaying(const char* name, double rate, const ScheduleOptions& o, double (*
 
 }  // namespace
 
+Rate::Rate(double rate) : rate_([rate](std::uint64_t) { return rate; }) {}
+Rate::Rate(Callback<double(std::uint64_t step)> rate) : rate_(std::move(rate)) {}
+
 Rate constant_rate(double rate, const ScheduleOptions& o) {
   return Rate([=](std::uint64_t step) {
     return step < o.warmup ? rate * static_cast<double>(step + 1) / static_cast<double>(o.warmup) : rate;

@@ -3,7 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+
+#include "tessera/base/callback.h"
 
 namespace tessera {
 
@@ -11,14 +12,14 @@ namespace tessera {
 class Rate {
  public:
   /// Creates a constant rate.
-  Rate(double rate) : rate_([rate](std::uint64_t) { return rate; }) {}
+  Rate(double rate);
   /// Creates a rate that depends on the step, counted from 0.
-  Rate(std::function<double(std::uint64_t step)> rate) : rate_(std::move(rate)) {}
+  Rate(Callback<double(std::uint64_t step)> rate);
   /// Returns the learning rate of a step.
   double at(std::uint64_t step) const { return rate_(step); }
 
  private:
-  std::function<double(std::uint64_t)> rate_;
+  Callback<double(std::uint64_t)> rate_;
 };
 
 /// Options of the schedules.

@@ -3,6 +3,8 @@
 
 namespace tessera {
 
+void LayerPath::set(std::string text) { text_ = std::make_shared<const std::string>(std::move(text)); }
+
 const std::string& LayerPath::text() const {
   static const std::string& none = *new std::string();
   return text_ ? *text_ : none;

@@ -26,7 +26,7 @@ class LayerPath {
   /// True after setup().
   bool known() const { return text_ != nullptr; }
   /// Sets the path; called by setup().
-  void set(std::string text) { text_ = std::make_shared<const std::string>(std::move(text)); }
+  void set(std::string text);
 
  private:
   std::shared_ptr<const std::string> text_;

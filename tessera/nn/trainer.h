@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tessera/array/move.h"
+#include "tessera/base/callback.h"
 #include "tessera/grad/grad.h"
 #include "tessera/nn/data_parallel.h"
 #include "tessera/nn/pack.h"
@@ -51,7 +52,7 @@ class Trainer : public TrainerBase {
   /// The input of one training step.
   using Batch = Batch_;
   /// Computes the loss of a batch as a single number.
-  using Loss = std::function<Array(const Model& model, const Batch& batch)>;
+  using Loss = Callback<Array(const Model& model, const Batch& batch)>;
 
   /// Throws ArgumentError if the model has no trained parameters, if trained parameters are different views of the same
   /// memory, or if an option is out of range.

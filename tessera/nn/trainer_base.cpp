@@ -82,7 +82,7 @@ void TrainerBase::forget() noexcept {
 }
 
 TrainerBase::Slot& TrainerBase::slot_for(std::span<const Array> batch) {
-  const auto same = [&](const std::unique_ptr<Slot>& s) {
+  const auto same = [&](const Owner<Slot>& s) {
     return s != nullptr && std::ranges::equal(s->arrays, batch, [](const Array& a, const Array& b) {
              return a.shape() == b.shape() && a.dtype() == b.dtype();
            });
@@ -307,7 +307,7 @@ void TrainerBase::check() {
     if (part->narrowed()) looked_at.emplace_back(path + " as " + std::string(dtype_name(part->dtype())), part);
   const detail::NotFiniteCause found = detail::find_not_finite(
       looked_at, slots_[at]->arrays, [&] { return loss_of(at); },
-      [&](const std::function<void(const detail::Parts&)>& use) {
+      [&](const Callback<void(const detail::Parts&)>& use) {
         gradient_of(at, [&](const Array&, const detail::Parts& gradient) { use(gradient); });
       });
   throw NotFinite(
@@ -345,6 +345,7 @@ void TrainerBase::restore(std::span<const Array> values) {
   precision_.refresh();
 }
 
+std::size_t TrainerBase::shapes() const { return slots_.size(); }
 std::uint64_t TrainerBase::updates() const { return optimiser_->steps(); }
 double TrainerBase::rate() const { return optimiser_->rate(); }
 

@@ -2,13 +2,14 @@
 // The part of Trainer (trainer.h) that does not depend on the model's type.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tessera/base/callback.h"
+#include "tessera/base/owner.h"
 #include "tessera/nn/any_optimiser.h"
 #include "tessera/nn/batches.h"
 #include "tessera/nn/mode.h"
@@ -110,7 +111,7 @@ class TrainerBase {
 
  protected:
   /// Callback for the loss and the arrays of the gradient. The callback may modify the arrays.
-  using UseGradient = std::function<void(Array loss, const detail::Parts& gradient)>;
+  using UseGradient = Callback<void(Array loss, const detail::Parts& gradient)>;
 
   TrainerBase(AnyOptimiser optimiser, const TrainerOptions& options);
   void begin(detail::Parts parts);  ///< arrays of the trained model; their memory must not move
@@ -126,7 +127,7 @@ class TrainerBase {
   /// Training mode for a replica.
   TrainingOptions mode_of(std::size_t replica) const;
   Array step_arrays(std::span<const Array> batch);
-  std::size_t shapes() const { return slots_.size(); }
+  std::size_t shapes() const;
 
  private:
   // Implemented by Trainer. There is a slot for each batch shape, with its own arrays. Each batch is copied into the
@@ -170,8 +171,8 @@ class TrainerBase {
   Array sum_;                  ///< sum of losses since the last mean_loss()
   Array left_out_;             ///< u64: number of non-finite losses since the last mean_loss(); only with a loss scale
   std::vector<Array> summed_;  ///< sums of the gradients for the next update; only with accumulate
-  std::vector<std::unique_ptr<Slot>> slots_;
-  std::unique_ptr<Recordings> recorded_;
+  std::vector<Owner<Slot>> slots_;
+  Owner<Recordings> recorded_;
   std::string not_recorded_;
   std::uint64_t dropped_ = 0;  ///< number of slots that were evicted
   bool wrote_ = false;         ///< this step has already written memory, so it cannot be restarted

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_family.h"
 #include "tessera/ops/kernels.h"
 
 namespace tessera {

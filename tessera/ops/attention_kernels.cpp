@@ -2,6 +2,7 @@
 // Causal attention with online softmax. The state is a running maximum m of the scores, the sum l of exp(score - m),
 // and the sum of the values weighted by exp(score - m). The two sums are rescaled whenever m grows (Milakov and
 // Gimelshein 2018).
+#include <algorithm>
 #include <limits>
 
 #include "tessera/ops/kernels.h"

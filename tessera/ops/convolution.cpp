@@ -6,6 +6,7 @@
 
 #include "tessera/array/functions.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_family.h"
 #include "tessera/ops/correlation.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/windows.h"

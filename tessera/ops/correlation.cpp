@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "tessera/device/launch/kernel_family.h"
+
 namespace tessera::ops {
 
 namespace {

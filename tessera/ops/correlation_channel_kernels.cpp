@@ -2,6 +2,9 @@
 // Convolutions in which a vector consists of channels of y. Each element of the band is broadcast to a vector, so
 // windows need not be contiguous and no horizontal sums are needed. The channels of a window are adjacent in shared
 // memory, so the result is transposed at the end.
+#include <algorithm>
+#include <functional>
+
 #include "tessera/ops/correlation_kernel.h"
 
 namespace tessera::ops {

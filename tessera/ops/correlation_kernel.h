@@ -4,6 +4,8 @@
 // contiguous, at an offset that depends on the tap.
 #pragma once
 
+#include <functional>
+
 #include "tessera/ops/correlation.h"
 
 namespace tessera::ops {

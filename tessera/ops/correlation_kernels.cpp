@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions in which a vector consists of consecutive windows. Tiles of sums are in registers, and the elements are
 // read directly from the band.
+#include <algorithm>
+#include <functional>
+
 #include "tessera/ops/correlation_kernel.h"
 
 namespace tessera::ops {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ops/kernels.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "tessera/device/launch/block_threads.h"
 
 namespace tessera::ops {

@@ -3,7 +3,9 @@
 // device. The operations launch these kernels; the catalogue lists them.
 #pragma once
 
+#include <algorithm>
 #include <bit>
+#include <functional>
 #include <initializer_list>
 
 #include "tessera/array/operation.h"

@@ -2,6 +2,8 @@
 // Dense products with CPU vectors. A factor is packed if it is read often enough. Tiles of results are computed in
 // registers, for blocks that stay in the caches (Goto and van de Geijn, "Anatomy of High-Performance Matrix
 // Multiplication", 2008).
+#include <algorithm>
+
 #include "tessera/ops/kernels.h"
 
 namespace tessera::ops {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ops/packed_rhs.h"
 
+#include <algorithm>
+
 #include "tessera/array/operation.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/matrix_block.h"

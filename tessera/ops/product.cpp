@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ops/product.h"
 
+#include <algorithm>
+
 #include "tessera/array/cached_operation.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_family.h"
 #include "tessera/device/launch/launch_arguments.h"
 #include "tessera/device/launch/vendor_product.h"
 #include "tessera/ops/kernels.h"

@@ -3,6 +3,7 @@
 #include "tessera/array/elementwise.h"
 #include "tessera/device/context.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_family.h"
 #include "tessera/executor/executor.h"
 #include "tessera/ops/kernels.h"
 

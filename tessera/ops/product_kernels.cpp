@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dense products. Tiles of results are in registers, and operands are read directly or staged in shared memory. If a
 // factor is nearly a vector, one block computes each result.
+#include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "tessera/ops/kernels.h"

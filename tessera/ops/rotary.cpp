@@ -9,6 +9,7 @@
 
 #include "tessera/base/os/fork.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_family.h"
 #include "tessera/device/queue/recorder.h"
 #include "tessera/ir/semantics.h"
 #include "tessera/ops/kernels.h"

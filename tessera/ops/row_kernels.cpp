@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that reduce rows: norms and softmax.
+#include <functional>
 #include <limits>
 
 #include "tessera/ops/kernels.h"

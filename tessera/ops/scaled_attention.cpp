@@ -7,6 +7,7 @@
 
 #include "tessera/array/functions.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_family.h"
 #include "tessera/ops/attention.h"
 #include "tessera/ops/row_kernels.h"
 

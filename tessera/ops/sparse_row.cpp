@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ops/sparse_row.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "tessera/array/history.h"
+#include "tessera/device/launch/kernel_family.h"
 #include "tessera/device/launch/launch_arguments.h"
 #include "tessera/ops/sparse_row_kernel.h"
 

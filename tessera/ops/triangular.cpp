@@ -6,6 +6,7 @@
 #include "tessera/array/functions.h"
 #include "tessera/array/operation.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_family.h"
 #include "tessera/device/launch/launch_arguments.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/linear_algebra.h"

@@ -2,6 +2,8 @@
 // Kernels for one block of a triangular system or of a Cholesky factorisation. Both keep their results in shared
 // memory, with one thread per column. Values that a thread needs from other threads are uniform, so only the first rows
 // of a step must be exchanged.
+#include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "tessera/ops/kernels.h"

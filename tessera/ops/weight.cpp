@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_family.h"
 #include "tessera/ops/kernels.h"
 
 namespace tessera {

@@ -3,11 +3,12 @@
 // bytes.
 #pragma once
 
-#include <functional>
-#include <map>
+#include <memory>
 #include <span>
 
 #include "tessera/array/array.h"
+#include "tessera/base/callback.h"
+#include "tessera/base/owner.h"
 
 namespace tessera {
 
@@ -25,7 +26,10 @@ std::string_view weight_format_name(WeightFormat format);
 class WeightMemory {
  public:
   /// Allocates on `device`. `label` appears in messages.
-  WeightMemory(Device device, std::string label) : device_(device), label_(std::move(label)) {}
+  WeightMemory(Device device, std::string label);
+  WeightMemory(WeightMemory&&) noexcept;
+  WeightMemory& operator=(WeightMemory&&) noexcept;
+  ~WeightMemory();
   /// The device.
   Device device() const { return device_; }
   /// Announces a weight that will be packed into this memory. The order is irrelevant. Announced weights share
@@ -36,11 +40,10 @@ class WeightMemory {
   static constexpr std::uint64_t alignment = 256;  ///< Alignment of the memory that take() returns, in bytes.
 
  private:
-  using Place = std::pair<std::shared_ptr<Storage>, std::uint64_t>;
+  struct Places;
   Device device_;
   std::string label_;
-  std::map<std::uint64_t, std::uint64_t> expected_;  ///< number of announced weights that have no memory yet, by size
-  std::map<std::uint64_t, std::vector<Place>> places_;  ///< allocated but unused, by size
+  Owner<Places> places_;
 };
 
 /// An immutable matrix (rows, columns) on one device. Copies share the memory.
@@ -54,7 +57,7 @@ class Weight {
   /// Packs `bytes` bytes without loading all of them into memory at the same time. `read(offset, to)` must fill `to`
   /// with the bytes from `offset`. It is called once for each part, in any order and from several threads concurrently.
   /// Its exceptions are rethrown.
-  using Read = std::function<void(std::uint64_t offset, std::span<std::byte> to)>;
+  using Read = Callback<void(std::uint64_t offset, std::span<std::byte> to)>;
   static Weight pack(WeightFormat format, std::uint64_t bytes, const Read& read, std::int64_t rows,
                      std::int64_t columns, Device device, std::string label = {});
   /// Like the previous overload, but allocates from `memory`.
@@ -83,7 +86,7 @@ class Weight {
  private:
   /// `from(offset, bytes, room)` returns the address of these bytes. It may use `room` as a buffer. It is called from
   /// several threads.
-  using From = std::function<const std::byte*(std::uint64_t offset, std::size_t bytes, std::vector<std::byte>& room)>;
+  using From = Callback<const std::byte*(std::uint64_t offset, std::size_t bytes, std::vector<std::byte>& room)>;
   static Weight pack_from(const From& from, WeightFormat format, std::uint64_t bytes, std::int64_t rows,
                           std::int64_t columns, Device device, WeightMemory* memory, const std::string& label);
   WeightFormat format_ = WeightFormat::f32;

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 #include <mutex>
 
+#include "tessera/base/callback.h"
 #include "tessera/device/memory/staging.h"
 #include "tessera/device/placement/dry_run.h"
 #include "tessera/executor/executor.h"
@@ -237,34 +239,46 @@ Weight Weight::pack(WeightFormat format, std::uint64_t bytes, const Read& read, 
   return pack_from(reading(read), format, bytes, rows, columns, memory.device(), &memory, label);
 }
 
+struct WeightMemory::Places {
+  using Place = std::pair<std::shared_ptr<Storage>, std::uint64_t>;
+  std::map<std::uint64_t, std::uint64_t> expected;   // number of announced weights not yet placed, by size
+  std::map<std::uint64_t, std::vector<Place>> free;  // allocated but unused, by size
+};
+
+WeightMemory::WeightMemory(Device device, std::string label)
+    : device_(device), label_(std::move(label)), places_(std::make_unique<Places>()) {}
+WeightMemory::WeightMemory(WeightMemory&&) noexcept = default;
+WeightMemory& WeightMemory::operator=(WeightMemory&&) noexcept = default;
+WeightMemory::~WeightMemory() = default;
+
 void WeightMemory::expect(WeightFormat format, std::int64_t rows, std::int64_t columns) {
   for (const Part& p : parts_of(ops::layout_of(format), rows, columns, ops::tiles_of(device_)))
-    ++expected_[aligned(p.bytes())];
+    ++places_->expected[aligned(p.bytes())];
 }
 
 std::pair<std::shared_ptr<Storage>, std::uint64_t> WeightMemory::take(std::uint64_t bytes) {
   constexpr std::uint64_t most = std::uint64_t{256} << 20;  // all drivers can allocate this much in one allocation
   bytes = aligned(bytes);
-  std::vector<Place>& free = places_[bytes];
+  std::vector<Places::Place>& free = places_->free[bytes];
   if (free.empty()) {
     // Allocates this size together with as many other announced sizes as fit, largest first.
     std::vector<std::uint64_t> sizes = {bytes};
     std::uint64_t sum = bytes;
-    const auto planned = expected_.find(bytes);
-    if (planned != expected_.end() && planned->second > 0) {
+    const auto planned = places_->expected.find(bytes);
+    if (planned != places_->expected.end() && planned->second > 0) {
       --planned->second;
-      for (auto more = expected_.rbegin(); more != expected_.rend(); ++more)
+      for (auto more = places_->expected.rbegin(); more != places_->expected.rend(); ++more)
         for (; more->second > 0 && sum + more->first <= most; --more->second, sum += more->first)
           sizes.push_back(more->first);
     }
     const std::shared_ptr<Storage> storage = Storage::allocate(device_, sum, label_);
     std::uint64_t offset = 0;
     for (const std::uint64_t size : sizes) {
-      places_[size].emplace_back(storage, offset);
+      places_->free[size].emplace_back(storage, offset);
       offset += size;
     }
   }
-  const Place place = std::move(free.back());
+  const Places::Place place = std::move(free.back());
   free.pop_back();
   return place;
 }
@@ -336,7 +350,7 @@ Weight Weight::pack_from(const From& from, WeightFormat format, std::uint64_t by
   Queue& queue = current_queue(device);
   Addresses to{};
   bool packed = false;
-  const std::function<bool(std::size_t)> in_place = [&](std::size_t i) {
+  const Callback<bool(std::size_t)> in_place = [&](std::size_t i) {
     if (i == parts.size()) {
       pack_all(0, groups, to);
       return packed = true;

@@ -3,6 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <functional>
+
+#include "tessera/task/access_order.h"
 
 namespace tessera {
 

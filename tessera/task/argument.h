@@ -3,13 +3,13 @@
 // TaskArgument. Internal.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "tessera/array/array.h"
+#include "tessera/base/callback.h"
 #include "tessera/task/access.h"
 #include "tessera/task/stored_access.h"
 #include "tessera/task/task_node.h"
@@ -141,20 +141,20 @@ struct TaskFunction {
   /// True if the function takes a std::stop_token before its other arguments.
   template <class... G>
   static constexpr bool takes_stop_token =
-      !kernel && !std::is_invocable_v<F&, G...> && std::is_invocable_v<F&, std::stop_token, G...>;
+      !kernel && !std::is_invocable_v<F&, G...> && std::is_invocable_v<F&, StopToken, G...>;
   template <class... G>
   static decltype(auto) call(TaskNode& node, F& f, G&&... given) {
     if constexpr (kernel) {
       // A kernel may write to its arrays. Results of other tasks are passed as const, so const is removed.
       return launch(f, std::remove_const_t<std::remove_reference_t<G>>(given)...);
     } else if constexpr (std::is_invocable_v<F&, G...>) {
-      return std::invoke(f, std::forward<G>(given)...);
+      return detail::invoke(f, std::forward<G>(given)...);
     } else {
       static_assert(
-          std::is_invocable_v<F&, std::stop_token, G...>,
+          std::is_invocable_v<F&, StopToken, G...>,
           "the function cannot be called with these arguments: a Task<T> is passed as const T&, a stored value "
           "as T&, std::ref(x) as x, and a Task<void> is not passed");
-      return std::invoke(f, node.stop_token(), std::forward<G>(given)...);
+      return detail::invoke(f, node.stop_token(), std::forward<G>(given)...);
     }
   }
 

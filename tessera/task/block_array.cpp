@@ -309,7 +309,7 @@ void BlockArray::fill(const ArrayOperand& value) {
   for (Array& t : *tiles_) fill_tile(t, value);
 }
 
-void BlockArray::for_each_tile(const std::function<void(Array&)>& f) {
+void BlockArray::for_each_tile(const Callback<void(Array&)>& f) {
   Region r;
   for (const Tile& t : tiles())
     r.spawn(

@@ -9,17 +9,17 @@
 //   cholesky_into(c);
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/task/region.h"
 
 namespace tessera {
 
 /// A function that returns the device of tile `index`.
-using Distribution = std::function<Device(const Shape& index, const Shape& grid, const std::vector<Device>& devices)>;
+using Distribution = Callback<Device(const Shape& index, const Shape& grid, const std::vector<Device>& devices)>;
 /// Places tile (i, j) on device (i mod p) q + j mod q. There are p q devices, and p is the largest divisor of this
 /// number that is at most its square root. Grids with fewer than p rows or q columns are distributed in row-major
 /// order. This is the default.
@@ -144,7 +144,7 @@ class BlockArray {
   BlockArray& operator/=(const BlockOperand& b);  ///< Divides in place, tile by tile.
   void fill(const ArrayOperand& value);           ///< Sets all elements to a value, which is converted like in full().
   /// Calls f(array) for each tile, in tasks on the devices of the tiles.
-  void for_each_tile(const std::function<void(Array&)>& f);
+  void for_each_tile(const Callback<void(Array&)>& f);
 
   // The elementwise functions of array.h, deferred and broadcasting. At least one operand must be a block array. They
   // are friends so that an unqualified name, as in sequential(dense<4, 8>, relu), refers to the function of arrays.
@@ -254,8 +254,8 @@ class BlockOperand {
 /// Applies f to the array of each tile. If f returns a deferred array, it is not evaluated. With two operands, tiles
 /// are paired like in elementwise operations; an operand that is broadcast is passed to f without expanding it. Throws
 /// ShapeError if a result's shape differs from the tile's.
-BlockArray map(const std::function<Array(const Array&)>& f, const BlockArray& a);
-BlockArray map(const std::function<Array(const Array&, const Array&)>& f, const BlockArray& a, const BlockArray& b);
+BlockArray map(const Callback<Array(const Array&)>& f, const BlockArray& a);
+BlockArray map(const Callback<Array(const Array&, const Array&)>& f, const BlockArray& a, const BlockArray& b);
 
 /// A block array as an argument of a task, with its access mode. The access covers all tiles. The function receives a
 /// BlockArray with its tiles on the task's device. A BlockArray without an access mode is read only.
@@ -394,7 +394,7 @@ class Neighbours {
 /// Applies f to the neighbours of each tile of a matrix: `stencil(a, {.edge = Edge::wrap}, [](const Neighbours& n) {
 /// return n(-1, 0) + n(1, 0) + n(0, -1) + n(0, 1) - 4 * n(0, 0); })`. If f is elementwise, one kernel per tile is
 /// launched. Throws ShapeError if a tile is smaller than the distance.
-BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Array(const Neighbours&)>& f);
+BlockArray stencil(const BlockArray& a, const Halo& halo, const Callback<Array(const Neighbours&)>& f);
 
 namespace detail {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "tessera/base/callback.h"
 #include "tessera/task/block_access.h"
 #include "tessera/task/block_array.h"
 
@@ -158,11 +159,11 @@ BlockOperand::BlockOperand(const Array& a) : array_(true) {
                                  a.size() == 0 ? std::vector<Array>{} : std::vector<Array>{a});
 }
 
-BlockArray map(const std::function<Array(const Array&)>& f, const BlockArray& a) {
+BlockArray map(const Callback<Array(const Array&)>& f, const BlockArray& a) {
   const BlockOperand x(a);
   return tile_by_tile("map", {&x}, [&](const std::vector<ArrayOperand>& o) { return f(o[0].array()); });
 }
-BlockArray map(const std::function<Array(const Array&, const Array&)>& f, const BlockArray& a, const BlockArray& b) {
+BlockArray map(const Callback<Array(const Array&, const Array&)>& f, const BlockArray& a, const BlockArray& b) {
   const BlockOperand x(a), y(b);
   return tile_by_tile("map", {&x, &y},
                       [&](const std::vector<ArrayOperand>& o) { return f(o[0].array(), o[1].array()); });

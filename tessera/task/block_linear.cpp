@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tessera/array/functions.h"
+#include "tessera/base/callback.h"
 #include "tessera/ops/linear_algebra.h"
 #include "tessera/ops/packed_rhs.h"
 #include "tessera/task/block_access.h"
@@ -320,7 +321,7 @@ BlockArray solve_triangular(const BlockArray& t, const BlockArray& b, bool trans
 
 // --- Stencils
 
-BlockArray stencil(const BlockArray& a, const Halo& halo, const std::function<Array(const Neighbours&)>& f) {
+BlockArray stencil(const BlockArray& a, const Halo& halo, const Callback<Array(const Neighbours&)>& f) {
   check_matrix("stencil", a);
   if (a.size() == 0) return a.copy();
   const std::int64_t d = halo.distance, rows = a.grid()[0], columns = a.grid()[1];

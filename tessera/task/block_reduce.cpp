@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions of block arrays. Each tile is reduced on its device, then the results are combined in row-major order.
 #include <algorithm>
+#include <functional>
 
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"

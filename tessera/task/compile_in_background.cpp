@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/task/compile_in_background.h"
 
+#include <exception>
 #include <mutex>
 #include <set>
 #include <tuple>

@@ -2,8 +2,10 @@
 #include "tessera/task/device_load.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <map>
+#include <mutex>
 
 #include "tessera/base/os/fork.h"
 #include "tessera/task/task_node.h"

@@ -5,10 +5,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -20,8 +22,10 @@
 #include "tessera/device/memory/storage.h"
 #include "tessera/device/selection/open_device.h"
 #include "tessera/device/settings.h"
+#include "tessera/executor/executor.h"
 #include "tessera/task/synchronize.h"
 #include "tessera/task/task_node.h"
+#include "tessera/task/trace_hooks.h"
 
 namespace tessera::detail {
 

@@ -3,12 +3,16 @@
 
 #include <algorithm>
 #include <deque>
+#include <exception>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "tessera/base/os/fork.h"
+#include "tessera/task/device_load.h"
+#include "tessera/task/load_entry.h"
 #include "tessera/task/task_node.h"
 
 namespace tessera::detail {

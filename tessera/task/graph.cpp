@@ -6,6 +6,7 @@
 
 #include "tessera/task/timeline.h"
 #include "tessera/task/trace.h"
+#include "tessera/task/trace_hooks.h"
 
 namespace tessera {
 

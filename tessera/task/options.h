@@ -5,10 +5,10 @@
 #include <memory>
 #include <optional>
 #include <source_location>
-#include <stop_token>
 #include <string>
 
 #include "tessera/task/scope.h"
+#include "tessera/task/stop_token.h"
 
 namespace tessera {
 
@@ -21,8 +21,8 @@ struct TaskOptions {
   std::optional<Scope> scope = {};
   /// From -4 to 3 (other values are clamped); default: 0; tasks with a higher priority run first.
   std::optional<int> priority = {};
-  std::optional<std::stop_token> stop =
-      {};  ///< cancels the task if it has not begun; a running task can check `this_task::stop_requested`
+  /// a std::stop_token that cancels the task if it has not begun; a running task can check `this_task::stop_requested`
+  std::optional<StopToken> stop = {};
   std::shared_ptr<PlacementPolicy> policy = {};  ///< chooses one of the devices in the scope (policy.h)
   std::string name = {};  ///< name for messages; default: the kernel's name, or "file:line"; not inherited
   std::source_location where = std::source_location::current();  ///< Where the task was created, for messages.
@@ -34,7 +34,7 @@ namespace detail {
 struct InheritedOptions : std::enable_shared_from_this<InheritedOptions> {
   std::optional<Scope> scope;
   int priority = 0;
-  std::optional<std::stop_token> stop;
+  std::optional<StopToken> stop;
   std::shared_ptr<PlacementPolicy> policy;
 };
 /// Null if no options are set on this thread.

@@ -5,27 +5,20 @@
 
 #include <array>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <utility>
 
 #include "tessera/base/shape.h"
+#include "tessera/task/access.h"
 
 namespace tessera {
-
-/// The elements of a matrix (the last two axes) that an access covers. Triangles include the diagonal. Unit triangles
-/// do not: their diagonal is assumed to be 1 and is not read.
-enum class MatrixPart : std::uint8_t { none, upper, lower, unit_upper, unit_lower, diagonal };
-const char* to_string(MatrixPart triangle);  ///< Returns text for messages: "upper triangle".
-/// Returns the smallest and the largest value of (column - row) in this part of a matrix.
-std::pair<std::int64_t, std::int64_t> band_of(MatrixPart triangle);
 
 /// Describes elements of a storage by byte offsets: `begin` + sum(index[k] * stride[k]) with 0 <= index[k] < extent[k]
 /// and `low` <= column - row <= `high`. Strides are in descending order.
 struct StoragePart {
   static constexpr std::size_t most_axes = 6;  ///< Maximum number of axes that can be described.
-  /// The band has no limit on this side.
-  static constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max() / 4;
+                                               /// The band has no limit on this side.
+  static constexpr std::int64_t unbounded = INT64_MAX / 4;
 
   std::uint64_t begin = 0, end = 0;  ///< byte offsets of the first element, and of the end of the last element
   std::uint32_t element = 1;         ///< size of an element in bytes
@@ -71,6 +64,6 @@ StoragePart part_of(const Shape& shape, const Strides& strides, std::int64_t off
 bool overlap(const StoragePart& a, const StoragePart& b);
 /// Returns true if `outer` contains every byte of `inner`. Returns false if this cannot be decided.
 bool contains(const StoragePart& outer, const StoragePart& inner);
-std::string to_string(const StoragePart& part);  ///< Formats the part for messages.
+std::string to_string(const StoragePart& part);  ///< name in messages
 
 }  // namespace tessera

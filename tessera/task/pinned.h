@@ -6,8 +6,9 @@
 #include <concepts>
 #include <map>
 #include <memory>
-#include <mutex>
 
+#include "tessera/base/callback.h"
+#include "tessera/base/mutex.h"
 #include "tessera/task/argument.h"
 #include "tessera/task/this_task.h"
 
@@ -42,7 +43,7 @@ class per_device {
  public:
   /// `make` is called when a device of `scope` is first used.
   explicit per_device(
-      Scope scope, std::function<T()> make = [] { return T(); })
+      Scope scope, Callback<T()> make = [] { return T(); })
       : all_(std::make_shared<All>(std::move(scope), std::move(make))) {}
   /// The devices.
   const Scope& scope() const noexcept { return all_->scope; }
@@ -52,7 +53,7 @@ class per_device {
       fail<DeviceError>({.operation = "per_device",
                          .with = {{"device", to_string(device)}, {"scope", to_string(all_->scope)}},
                          .wrong = "the scope does not contain this device"});
-    const std::scoped_lock hold(all_->lock);
+    const LockGuard hold(all_->lock);
     std::unique_ptr<T>& there = all_->values[device];
     if (!there) {
       const DeviceScope current(device);
@@ -65,10 +66,10 @@ class per_device {
 
  private:
   struct All {
-    All(Scope s, std::function<T()> m) : scope(std::move(s)), make(std::move(m)) {}
+    All(Scope s, Callback<T()> m) : scope(std::move(s)), make(std::move(m)) {}
     const Scope scope;
-    const std::function<T()> make;
-    std::mutex lock;
+    const Callback<T()> make;
+    Mutex lock;
     std::map<Device, std::unique_ptr<T>> values;
   };
   std::shared_ptr<All> all_;

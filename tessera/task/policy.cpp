@@ -2,8 +2,10 @@
 #include "tessera/task/policy.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "tessera/base/error.h"
+#include "tessera/task/device_load.h"
 #include "tessera/task/task_node.h"
 
 namespace tessera::detail {
@@ -23,7 +25,7 @@ Device choose_by_policy(const InheritedOptions& options, const TaskPlacer& place
     const DeviceLoad& load = DeviceLoad::of(d);
     task.candidates.push_back({.device = d,
                                .waiting = std::max(load.placed(), DeviceTasks::of(d).in_flight()),
-                               .median_duration = std::chrono::nanoseconds(load.median()),
+                               .median_duration = Nanoseconds(load.median()),
                                .bytes = placer.bytes_on(d)});
   }
   const Device chosen = options.policy->choose(task);

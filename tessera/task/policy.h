@@ -9,7 +9,6 @@
 //   Region r({.scope = cuda(all), .policy = std::make_shared<MostIdle>()});
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -25,7 +24,7 @@ struct TaskToPlace {
     Device device;              ///< The device.
     std::uint32_t waiting = 0;  ///< number of tasks that are placed there and have not ended
     /// Median time for which recent tasks kept the device busy. 0 if no task has ended.
-    std::chrono::nanoseconds median_duration{};
+    Nanoseconds median_duration{};
     std::uint64_t bytes = 0;  ///< part of `TaskToPlace::bytes` for which this device has the newest contents
   };
   std::string name;                   ///< the given name, or the kernel's name, or "file:line"

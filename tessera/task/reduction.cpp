@@ -2,7 +2,9 @@
 #include "tessera/task/reduction.h"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
+#include <mutex>
 #include <utility>
 
 #include "tessera/array/elementwise.h"

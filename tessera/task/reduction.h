@@ -12,14 +12,10 @@
 #include <vector>
 
 #include "tessera/array/array.h"
+#include "tessera/task/combine.h"
 #include "tessera/task/part.h"
 
 namespace tessera {
-
-/// The operation that combines contributions. The initial values of slots are, in this order, 0, 1, the largest number
-/// and the smallest number.
-enum class Combine : std::uint8_t { sum, product, minimum, maximum };
-const char* to_string(Combine op);
 
 namespace detail {
 

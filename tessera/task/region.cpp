@@ -2,10 +2,14 @@
 #include "tessera/task/region.h"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
+#include <mutex>
 #include <unordered_set>
 
 #include "tessera/device/queue/recorder.h"
+#include "tessera/executor/executor.h"
+#include "tessera/task/trace_hooks.h"
 
 namespace tessera {
 
@@ -78,7 +82,7 @@ Region::~Region() noexcept(false) {
     return;
   }
   struct End {
-    std::unique_ptr<Tasks>& tasks;
+    Owner<Tasks>& tasks;
     ~End() { tasks.reset(); }
   } const end{tasks_};
   wait();

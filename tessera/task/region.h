@@ -10,7 +10,8 @@
 #include <memory>
 #include <vector>
 
-#include "tessera/task/reduction.h"
+#include "tessera/base/owner.h"
+#include "tessera/task/combine.h"
 #include "tessera/task/task.h"
 #include "tessera/task/this_task.h"
 
@@ -162,9 +163,9 @@ struct Chunk {
     requires(takes_range<G...> || std::is_invocable_v<F&, std::int64_t, G&...>)
   void operator()(G&&... given) const {
     if constexpr (takes_range<G...>)
-      std::invoke(*f, begin, end, given...);
+      detail::invoke(*f, begin, end, given...);
     else
-      for (std::int64_t i = begin; i < end; ++i) std::invoke(*f, i, given...);
+      for (std::int64_t i = begin; i < end; ++i) detail::invoke(*f, i, given...);
   }
 };
 }  // namespace detail
@@ -268,7 +269,7 @@ class Region {
   executor::Group& group();
   friend std::string dot(const Region& region);
 
-  std::unique_ptr<Tasks> tasks_;
+  Owner<Tasks> tasks_;
   std::shared_ptr<const detail::InheritedOptions> options_;
   const int uncaught_;
   std::int64_t trace_begin_ = 0;  ///< time of creation, if traced

@@ -2,6 +2,7 @@
 #include "tessera/task/stencil_tile.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tessera/array/rebased_expression.h"
 #include "tessera/array/source.h"
@@ -165,7 +166,7 @@ bool StencilTile::write_strips(Array& to, const RebasedExpression& parts) const 
   return true;
 }
 
-void StencilTile::write(Array& to, const std::function<Array(const Neighbours&)>& f) const {
+void StencilTile::write(Array& to, const Callback<Array(const Neighbours&)>& f) const {
   const std::int64_t d = halo_.distance;
   const Array padded = Array::empty({to.shape(0) + 2 * d, to.shape(1) + 2 * d}, to.dtype());
   const std::shared_ptr<Storage> memory = padded.source()->memory();

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/task/block_array.h"
 
 namespace tessera::detail {
@@ -23,7 +24,7 @@ class StencilTile {
   /// the array, it contains the tiles that replace the missing ones. It must outlive this object.
   StencilTile(const Halo& halo, const std::vector<Past>& beyond, const std::vector<Array>& near)
       : halo_(halo), beyond_(beyond), near_(near) {}
-  void write(Array& to, const std::function<Array(const Neighbours&)>& f) const;
+  void write(Array& to, const Callback<Array(const Neighbours&)>& f) const;
 
  private:
   /// Writes a part of the padded tile that starts at (row, column).

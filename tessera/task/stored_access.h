@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tessera/array/array.h"
+#include "tessera/executor/slab.h"
 #include "tessera/task/access.h"
 
 namespace tessera {

@@ -2,10 +2,15 @@
 #include "tessera/task/task_accesses.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "tessera/array/elementwise.h"
 #include "tessera/array/history.h"
 #include "tessera/array/source.h"
+#include "tessera/executor/executor.h"
+#include "tessera/task/access_order.h"
+#include "tessera/task/device_load.h"
+#include "tessera/task/reduction.h"
 #include "tessera/task/running_task.h"
 
 namespace tessera::detail {

@@ -3,11 +3,15 @@
 // Internal.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
+#include "tessera/task/access_order.h"
+#include "tessera/task/device_load.h"
+#include "tessera/task/reduction.h"
 #include "tessera/task/stored_access.h"
 #include "tessera/task/task_node.h"
 #include "tessera/task/task_storage.h"

@@ -4,14 +4,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <exception>
 #include <iterator>
+#include <mutex>
+#include <stop_token>
 
 #include "tessera/base/config.h"
 #include "tessera/base/os/fork.h"
 #include "tessera/device/discovery/discovery.h"
 #include "tessera/device/memory/storage.h"
 #include "tessera/device/queue/queue_core.h"
+#include "tessera/executor/executor.h"
+#include "tessera/task/device_load.h"
+#include "tessera/task/dispatch_limit.h"
+#include "tessera/task/load_entry.h"
 #include "tessera/task/running_task.h"
+#include "tessera/task/trace_hooks.h"
 
 namespace tessera::detail {
 
@@ -103,6 +112,8 @@ std::vector<Device> TaskPlacer::interchangeable_with(Device chosen) const {
   return alike;
 }
 
+MissingData TaskData::missing_on(Device) const { return {}; }
+
 // --- The node
 
 struct TaskNode::Stop {
@@ -139,9 +150,8 @@ struct TaskNode::Extra {
   static void* operator new(std::size_t bytes) { return executor::slab::allocate(bytes); }
   static void operator delete(void* memory, std::size_t bytes) noexcept { executor::slab::deallocate(memory, bytes); }
 };
-void TaskNode::DropExtra::operator()(Extra* extra) const noexcept { delete extra; }
 TaskNode::Extra& TaskNode::extra() {
-  if (!extra_) extra_.reset(new Extra);
+  if (!extra_) extra_ = Owner<Extra>(new Extra);
   return *extra_;
 }
 
@@ -195,7 +205,7 @@ std::string name_of_location(const std::source_location& where) {
   return fmt::format("{}:{}", file.substr(file.find_last_of("/\\") + 1), where.line());
 }
 
-std::stop_token TaskNode::stop_token() {
+StopToken TaskNode::stop_token() {
   if (!extra().stop) extra_->stop = std::make_unique<Stop>();
   return extra_->stop->source.get_token();
 }
@@ -306,7 +316,7 @@ void TaskNode::migrate_to(Device other) noexcept {
 /// Returns a chained predecessor that has failed and whose result is needed, or null if there is none so far.
 const TaskNode* TaskNode::failed_before() const noexcept {
   if (const LoadEntry* const mine = load_entry())
-    for (const Before& p : mine->chained_predecessors)
+    for (const LoadEntry::Before& p : mine->chained_predecessors)
       if (p.kind == Dependency::result && p.node->ended() && p.node->failure()) return p.node.get();
   return nullptr;
 }

@@ -7,25 +7,31 @@
 #include <optional>
 #include <source_location>
 #include <span>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "tessera/base/inline_vector.h"
+#include "tessera/base/owner.h"
 #include "tessera/device/context.h"
 #include "tessera/device/memory/storage.h"
-#include "tessera/executor/executor.h"
-#include "tessera/task/device_load.h"
-#include "tessera/task/dispatch_limit.h"
+#include "tessera/executor/group.h"
 #include "tessera/task/error.h"
 #include "tessera/task/options.h"
-#include "tessera/task/trace_hooks.h"
 
 namespace tessera {
 
 namespace detail {
+
+class DeviceLoad;
+struct MissingData;
+class TaskNode;
+
+namespace tracing {
+// See trace_hooks.h.
+void comes_after(const TaskNode& task, const executor::Node& predecessor, executor::Node::Dependency kind) noexcept;
+}  // namespace tracing
 
 /// The data accesses of a task. They are attached before the task is submitted, and may make the task depend on others
 /// (`TaskNode::after`).
@@ -46,7 +52,7 @@ class TaskData {
   /// writes.
   virtual void handed_to_device() noexcept {}
   /// Returns the copies that are necessary before the task can begin on this device.
-  virtual MissingData missing_on(Device) const { return {}; }
+  virtual MissingData missing_on(Device) const;
   /// Called for a gated task when its predecessors have ended; see executor::Node::try_acquire_resources.
   virtual bool acquire_commute_locks(executor::Node&) noexcept { return true; }
   /// Called when the task has run, failed, or was skipped or cancelled, before its successors are notified.
@@ -182,7 +188,7 @@ class TaskNode : public executor::Node {
   /// The task's number in traces (trace_hooks.h), or 0 if it was created without tracing.
   std::uint64_t trace_id() const noexcept { return trace_id_; }
   /// Stop is requested by the token in the options and by `Task::cancel`.
-  std::stop_token stop_token();
+  StopToken stop_token();
   bool cancel_task() noexcept;
   /// Submits the task and takes over one reference. With TESSERA_TASKS=serial, the task has ended when this returns.
   void submit_task();
@@ -217,27 +223,9 @@ class TaskNode : public executor::Node {
   void release_device_successors();
   void migrate_to(Device device) noexcept;
 
-  struct Before {
-    executor::Ref<TaskNode> node;
-    Dependency kind;
-  };
-  struct LoadEntry {
-    explicit LoadEntry(DeviceLoad* l) : load(l) {}
-    DeviceLoad* load;
-    std::int64_t begun = 0;
-    std::vector<Device> others;           // devices to which it may migrate
-    bool place = false;                   // has a slot of DispatchLimit
-    std::atomic<bool> on_device = false;  // its work is in the device's queue
-    std::mutex lock;                      // guards the two vectors, which other threads change before the task begins
-    std::vector<Before> chained_predecessors;  // run before it on the same device; it did not wait for their end
-    std::vector<executor::Ref<TaskNode>> extra_predecessors;  // further predecessors of its chained successors
-    std::exception_ptr error;  // error of its function, reported after the chained predecessors have ended
-  };
+  struct LoadEntry;  // load_entry.h
   LoadEntry* load_entry() const noexcept;
   struct Extra;  // data that most tasks do not need
-  struct DropExtra {
-    void operator()(Extra* extra) const noexcept;
-  };
   Extra& extra();
 
   std::shared_ptr<const InheritedOptions> options_;
@@ -246,7 +234,7 @@ class TaskNode : public executor::Node {
   std::source_location where_;
   TaskData* data_ = nullptr;
   executor::Ref<TaskNode> outer_;
-  std::unique_ptr<Extra, DropExtra> extra_;  // created before submission
+  Owner<Extra> extra_;  // created before submission
 };
 
 /// A task that is not submitted yet. The destructor cancels and submits it, so that its group is notified of its end.

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <condition_variable>
+#include <exception>
 #include <list>
 #include <map>
 #include <utility>
@@ -16,6 +18,7 @@
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
 #include "tessera/device/memory/reclaim.h"
+#include "tessera/task/access_order.h"
 #include "tessera/task/region.h"
 #include "tessera/task/running_task.h"
 #include "tessera/task/task_accesses.h"
@@ -167,7 +170,7 @@ TaskStorage::~TaskStorage() {
   if (!replicas_.empty()) forget_all(this);
 }
 
-void TaskStorage::set_lazy_fill(std::function<void()> f) {
+void TaskStorage::set_lazy_fill(Callback<void()> f) {
   const std::lock_guard hold(moving_);
   lazy_fill_ = std::move(f);
   fill_pending_.store(true, std::memory_order_release);
@@ -176,7 +179,7 @@ void TaskStorage::set_lazy_fill(std::function<void()> f) {
 void TaskStorage::fill_now() {
   const std::lock_guard hold(moving_);
   if (!lazy_fill_) return;  // another thread has called it in the meantime
-  const std::function<void()> f = std::exchange(lazy_fill_, {});
+  const Callback<void()> f = std::exchange(lazy_fill_, {});
   try {
     const Storage::CoherenceBypass quiet(home_);  // pending reads of the storage must see the contents that f writes
     f();

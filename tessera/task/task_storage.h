@@ -2,7 +2,7 @@
 // A storage that is used by tasks: the order of its accesses, and the devices that have its contents. Internal.
 #pragma once
 
-#include <functional>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "tessera/array/array.h"
+#include "tessera/base/callback.h"
 #include "tessera/task/access.h"
+#include "tessera/task/access_order.h"
 #include "tessera/task/reduction.h"
 
 namespace tessera {
@@ -33,7 +35,7 @@ class TaskStorage final : public CoherenceHook {
 
   /// Sets a function that writes the contents on first use. If it throws, it is called again on the next use. Replaces
   /// a previous function that has not been called.
-  void set_lazy_fill(std::function<void()> f);
+  void set_lazy_fill(Callback<void()> f);
   /// Calls the lazy fill function if it has not been called.
   void fill() {
     if (fill_pending_.load(std::memory_order_acquire)) [[unlikely]]
@@ -115,7 +117,7 @@ class TaskStorage final : public CoherenceHook {
   Storage& home_;
   bool slot_ = false;
   std::atomic<bool> fill_pending_ = false;
-  std::function<void()> lazy_fill_;  // guarded by moving_; reset when the call has begun
+  Callback<void()> lazy_fill_;  // guarded by moving_; reset when the call has begun
   std::atomic<Reductions*> reductions_ = nullptr;
   std::atomic<bool> has_no_replicas_ = true;  // true if no replica was ever created; tasks read it without a lock
   // Written by threads that submit tasks, and not read by threads that run tasks.

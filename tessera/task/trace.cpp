@@ -2,6 +2,8 @@
 #include "tessera/task/trace.h"
 
 #include <algorithm>
+#include <exception>
+#include <filesystem>
 #include <mutex>
 #include <ostream>
 #include <sstream>
@@ -9,6 +11,7 @@
 
 #include "tessera/base/log.h"
 #include "tessera/base/os/atomic_file.h"
+#include "tessera/task/trace_hooks.h"
 #include "tessera/task/trace_json.h"
 
 namespace tessera {
@@ -111,7 +114,7 @@ void end(Traced& state) {
 }  // namespace
 
 Trace::Trace() : state_(begin({}, false)) {}
-Trace::Trace(const std::filesystem::path& file) {
+Trace::Trace(const std::string& file) {
   if (file.empty()) fail<ArgumentError>({.operation = "trace", .wrong = "cannot be written: the file name is empty"});
   state_ = begin(file, false);
 }

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,7 +28,7 @@ class [[nodiscard]] Trace {
  public:
   Trace();  ///< Starts recording.
   /// Starts recording. The trace is written to `file` when the object is destroyed.
-  explicit Trace(const std::filesystem::path& file);
+  explicit Trace(const std::string& file);
   /// Calls `stop`. Errors are printed as warnings.
   ~Trace();
   Trace(const Trace&) = delete;
@@ -53,7 +52,7 @@ class [[nodiscard]] Trace {
 ///
 /// If the environment variable TESSERA_TASK_TRACE is set to a file name, the whole program is traced. Processes created
 /// by fork are not traced.
-[[nodiscard]] inline Trace trace(const std::filesystem::path& file) { return Trace(file); }
+[[nodiscard]] inline Trace trace(const std::string& file) { return Trace(file); }
 /// Records a trace without writing a file, for `dot`, `summary` and `json`.
 [[nodiscard]] inline Trace trace() { return Trace(); }
 

@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <atomic>
+#include <cstring>
+#include <mutex>
 #include <new>
 #include <system_error>
 #include <thread>

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -15,6 +17,7 @@
 #include "tessera/base/printable.h"
 #include "tessera/device/settings.h"
 #include "tessera/task/task_node.h"
+#include "tessera/task/trace_hooks.h"
 
 namespace tessera::detail::watchdog {
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/testing/testing.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <limits>
 #include <numbers>
 
 #include "tessera/base/os/system.h"
@@ -89,7 +92,7 @@ const std::vector<Device>& all_devices() {
   return *devices;
 }
 
-void for_each_device(std::span<const Device> devices, const std::function<void(Device)>& body) {
+void for_each_device(std::span<const Device> devices, const Callback<void(Device)>& body) {
   std::string failures;
   std::size_t count = 0;
   for (const Device device : devices) {
@@ -111,7 +114,7 @@ void for_each_device(std::span<const Device> devices, const std::function<void(D
                    .wrong = "it failed on " + std::to_string(count) + " of " + std::to_string(devices.size()) +
                             " devices:" + failures});
 }
-void for_each_device(const std::function<void(Device)>& body) { for_each_device(all_devices(), body); }
+void for_each_device(const Callback<void(Device)>& body) { for_each_device(all_devices(), body); }
 
 std::uint64_t seed() {
   seed_asked = true;
@@ -138,7 +141,7 @@ double Random::normal() {  // method of Box and Muller (1958)
 namespace detail {
 
 void compare(const char* what, std::size_t got_size, std::size_t expected_size, const Tolerance& tolerance,
-             const std::function<Number(std::size_t)>& got, const std::function<Number(std::size_t)>& expected) {
+             const Callback<Number(std::size_t)>& got, const Callback<Number(std::size_t)>& expected) {
   if (got_size != expected_size)
     failed(what, "it has " + std::to_string(got_size) + " elements, expected " + std::to_string(expected_size));
   std::size_t wrong = 0, first = 0, worst = 0, unwritten = 0, first_unwritten = 0;

@@ -6,11 +6,11 @@
 #pragma once
 
 #include <concepts>
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/base/error.h"
 #include "tessera/kernel/buffer.h"
 
@@ -29,8 +29,8 @@ const std::vector<Device>& all_devices();
 
 /// Runs the body once for each device as the current device. Continues after a failure. At the end, throws a Failure
 /// that lists the devices on which the body threw, with the error messages.
-void for_each_device(const std::function<void(Device)>& body);
-void for_each_device(std::span<const Device> devices, const std::function<void(Device)>& body);
+void for_each_device(const Callback<void(Device)>& body);
+void for_each_device(std::span<const Device> devices, const Callback<void(Device)>& body);
 
 /// Returns the seed of this process: the value of TESSERA_TEST_SEED, else a random number. The first call prints it on
 /// standard error.
@@ -105,7 +105,7 @@ Number number(const T& value) {
   return n;
 }
 void compare(const char* what, std::size_t got_size, std::size_t expected_size, const Tolerance& tolerance,
-             const std::function<Number(std::size_t)>& got, const std::function<Number(std::size_t)>& expected);
+             const Callback<Number(std::size_t)>& got, const Callback<Number(std::size_t)>& expected);
 
 inline constexpr std::uint64_t guard = 64;  // number of guard elements on each side
 /// The poison byte. As a float of any width it is a huge negative number, and as a bool it is invalid.

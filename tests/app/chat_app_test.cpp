@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tessera/llm/gguf_values.h"
 #include "tessera/llm/gguf_writer.h"
 #include "tessera/tessera.h"
 #include "tests/app/app_program.h"

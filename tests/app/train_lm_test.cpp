@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tessera train lm`: training on a text, the model file for `tessera generate`, resuming interrupted runs, and errors.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

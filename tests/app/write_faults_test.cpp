@@ -6,11 +6,16 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/os/atomic_file.h"
 #include "tessera/llm/gguf.h"
+#include "tessera/llm/gguf_values.h"
 #include "tessera/llm/gguf_writer.h"
 #include "tessera/tessera.h"
 #include "tests/app/app_program.h"

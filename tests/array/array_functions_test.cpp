@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <limits>
+#include <random>
 
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"

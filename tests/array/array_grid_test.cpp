@@ -4,6 +4,7 @@
 // loaded once per process.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 
 #include "tessera/array/array.h"

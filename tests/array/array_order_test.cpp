@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <random>
 
 #include "tessera/array/functions.h"
 #include "tests/support/errors.h"

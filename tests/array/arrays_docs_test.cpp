@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <iostream>

@@ -3,7 +3,9 @@
 // launches, and everything that observes an operation or prevents caching.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <thread>
 

@@ -8,6 +8,7 @@
 #endif
 
 #include <array>
+#include <cstdio>
 #include <cstring>
 
 #include "tessera/array/dlpack.h"

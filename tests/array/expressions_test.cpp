@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <functional>
 #include <new>
+#include <variant>
 
 #include "tessera/array/observer.h"
 #include "tests/support/every_device.h"

@@ -2,7 +2,13 @@
 // Moving structures: all kinds of nesting, shared objects, views, arrays that are already on the device, and device_of.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <deque>
+#include <list>
 #include <numeric>
+#include <set>
+#include <unordered_map>
+#include <variant>
 
 #include "tessera/base/philox.h"
 #include "tessera/tessera.h"

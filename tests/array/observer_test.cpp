@@ -13,6 +13,7 @@
 #include <regex>
 #include <set>
 #include <sstream>
+#include <variant>
 
 #include "tessera/array/dlpack.h"
 #include "tessera/array/functions.h"

@@ -6,11 +6,14 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <new>
+#include <random>
 
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"

@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
+#include <list>
 #include <random>
 #include <set>
+#include <unordered_map>
+#include <variant>
 
 #include "tessera/array/generator.h"
 #include "tessera/array/move.h"

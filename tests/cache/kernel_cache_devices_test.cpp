@@ -3,6 +3,8 @@
 // same results, even after files, compilers or drivers have changed.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "tessera/array/array.h"

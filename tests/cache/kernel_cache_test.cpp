@@ -8,10 +8,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
 
 #include "tessera/base/error.h"
 #include "tessera/base/sha256.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/launch/kernel_cache.h"
 #include "tessera/device/settings.h"
 #include "tests/ir/traced.h"

@@ -7,12 +7,16 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <regex>
 #include <set>
+#include <sstream>
 
 #include "tessera/backend/common/codegen_module.h"
 #include "tessera/backend/common/program.h"
@@ -26,6 +30,7 @@
 #include "tessera/backend/rocm/rocm.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/library_search.h"
+#include "tessera/device/driver.h"
 #include "tessera/ops/catalogue.h"
 #include "tessera/ops/kernels.h"
 #include "tests/compilers/emit_zoo.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Block-stride loops and atomics in shared memory, on all targets of the code generator. Compares the results with the
 // interpreter.
+#include <random>
+
 #include "tests/cpu/cpu_benchmark_kernels.h"
 #include "tests/cpu/cpu_compare.h"
 

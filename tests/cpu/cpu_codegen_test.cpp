@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels compiled by the code-generation module for all targets that this machine can run. Compares the results with
 // the interpreter.
+#include <algorithm>
+#include <cstdlib>
+#include <limits>
+#include <random>
+
 #include "tests/cpu/cpu_benchmark_kernels.h"
 #include "tests/cpu/cpu_compare.h"
 #include "tests/device/limit_memory.h"
 #include "tests/support/run_in_child.h"
+
+#include "tessera/device/driver.h"
 
 namespace tessera::testing {
 namespace {

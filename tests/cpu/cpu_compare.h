@@ -3,7 +3,9 @@
 // compares the contents of all buffers.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "tessera/ir/interpreter.h"
 #include "tests/cpu/cpu_kernels.h"

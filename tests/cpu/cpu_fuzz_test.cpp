@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random integer kernels with nested control flow, barriers, shared memory, block and subgroup operations, and local
 // arrays. The code generator and the interpreter must produce bit-identical results.
+#include <cstdlib>
+#include <random>
+
 #include "tests/cpu/cpu_compare.h"
 
 namespace tessera::testing {

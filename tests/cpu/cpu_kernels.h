@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -14,6 +15,7 @@
 #include "tessera/backend/cpu/cpu.h"
 #include "tessera/base/error.h"
 #include "tessera/base/test_seed.h"
+#include "tessera/device/driver.h"
 #include "tessera/ir/semantics.h"
 #include "tessera/ir/value.h"
 #include "tests/ir/traced.h"

@@ -4,9 +4,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <random>
 #include <thread>
 
 #include "tests/cpu/cpu_compare.h"
+
+#include "tessera/device/driver.h"
 
 namespace tessera::testing {
 namespace {

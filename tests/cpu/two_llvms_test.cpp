@@ -6,8 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <random>
@@ -16,6 +18,7 @@
 #include "tessera/backend/cpu/cpu.h"
 #include "tessera/backend/opencl/opencl.h"
 #include "tessera/base/error.h"
+#include "tessera/device/driver.h"
 #include "tessera/ir/value.h"
 #include "tests/support/folder.h"
 

@@ -4,9 +4,11 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "tessera/device/memory/pending.h"
 #include "tessera/device/memory/storage.h"
 
 namespace tessera::testing {

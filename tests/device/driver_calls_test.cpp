@@ -2,6 +2,9 @@
 // Counts the driver calls of an operation on an array that is already on the device, after a warm-up. Only launches and
 // setting the current device are allowed: no waits, queries, events or allocations. Each case runs in a separate
 // process with a fake driver. benchmarks/host_cost measures the time.
+#include <algorithm>
+#include <functional>
+
 #include <gtest/gtest.h>
 
 #include "tessera/array/array.h"

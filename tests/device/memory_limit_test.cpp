@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the program with too little address space. It must always end with an error message.
+#include <cstdio>
+#include <cstdlib>
+
 #include <gtest/gtest.h>
 
 #include "tests/app/app_program.h"

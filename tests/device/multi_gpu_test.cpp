@@ -3,6 +3,7 @@
 // runs in a separate process with fake drivers for four GPUs.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "tessera/base/test_seed.h"

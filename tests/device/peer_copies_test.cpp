@@ -4,6 +4,8 @@
 // which path was used.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "tessera/array/array.h"

@@ -3,7 +3,10 @@
 // previous one are running. Uses a driver with delays that checks every access and can be paused.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <random>
+#include <ranges>
 
 #include "tessera/array/prefetch.h"
 #include "tessera/base/test_seed.h"

@@ -2,6 +2,9 @@
 // Cost and errors of sequences on drivers with graphs: number of driver calls per replay and per token, errors while
 // capturing, instantiating and launching, and drivers without graphs. Objects must not be destroyed while they are in
 // use. Each case runs in a separate process with a fake driver.
+#include <cstdio>
+#include <functional>
+
 #include <gtest/gtest.h>
 
 #include "tessera/array/array.h"

@@ -2,6 +2,7 @@
 // Tensors that are passed to a library with its own stream, with fake drivers. Each case runs in a separate process.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <future>
 #include <thread>
 

@@ -3,6 +3,7 @@
 // overlap with uploads. The test driver has delays and checks every access.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <thread>
 

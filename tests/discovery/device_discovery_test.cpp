@@ -6,11 +6,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <ctime>
 #include <thread>
 
 #include "tessera/base/error.h"
 #include "tessera/device/discovery/discovery.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/ir/value.h"
 #include "tests/support/errors.h"

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "tessera/array/array.h"
 #include "tessera/base/error.h"

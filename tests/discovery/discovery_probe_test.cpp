@@ -9,8 +9,11 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "tessera/array/array.h"
 #include "tessera/base/error.h"

@@ -7,14 +7,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <random>
 #include <sstream>
 #include <thread>
 
 #include "tessera/base/error.h"
 #include "tessera/base/test_seed.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/selection/preferences.h"
 #include "tessera/device/selection/preferences_file.h"
 #include "tests/support/errors.h"

@@ -7,9 +7,12 @@
 #include <sys/sysmacros.h>
 #include <sys/un.h>
 
+#include <filesystem>
+#include <fstream>
 #include <random>
 #include <regex>
 #include <set>
+#include <sstream>
 
 #include "tessera/base/test_seed.h"
 #include "tests/app/app_program.h"

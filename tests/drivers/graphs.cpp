@@ -2,6 +2,7 @@
 // Captures work from a stream and launches it as a graph. The nodes of a graph form a chain, because only one stream is
 // captured. Calls that are illegal during a capture invalidate it, as documented for cuStreamBeginCapture.
 #include <functional>
+#include <mutex>
 #include <thread>
 #include <utility>
 

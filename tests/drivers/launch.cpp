@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
+#include <mutex>
 
 #include "tests/drivers/machine.h"
 #include "tests/drivers/text/compile.h"

@@ -5,7 +5,9 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <chrono>
 #include <csignal>
+#include <thread>
 
 #include <algorithm>
 #include <atomic>

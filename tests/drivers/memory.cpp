@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Device and host memory. Checks all accesses to it.
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 
 #include "tests/drivers/machine.h"
 

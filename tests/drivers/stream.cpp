@@ -2,6 +2,7 @@
 // Streams (implemented as threads), events, and the order between them.
 #include <algorithm>
 #include <chrono>
+#include <mutex>
 #include <thread>
 
 #include "tests/drivers/machine.h"

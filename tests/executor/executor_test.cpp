@@ -5,10 +5,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
+#include <mutex>
 #include <random>
 #include <set>
+#include <thread>
 
 #include "tessera/base/os/fork.h"
 #include "tessera/base/test_seed.h"

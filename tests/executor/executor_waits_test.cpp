@@ -2,10 +2,14 @@
 // The executor: what a thread runs while it waits, detection of deadlocks, failures and cancellation.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <exception>
 #include <functional>
+#include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/executor/executor.h"
 #include "tests/executor/nodes.h"
 #include "tests/support/errors.h"
 

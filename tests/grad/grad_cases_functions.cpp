@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <functional>
+
 #include "tessera/array/functions.h"
 #include "tessera/ops/attention.h"
 #include "tessera/ops/convolution.h"

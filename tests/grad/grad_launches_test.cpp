@@ -2,6 +2,7 @@
 // The cost of gradients and optimiser steps: the number of launches, and the bytes that they read and write.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 
 #include "tessera/grad/grad.h"

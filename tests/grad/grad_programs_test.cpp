@@ -3,6 +3,7 @@
 // the f64 gradients. TESSERA_TEST_LONG=1 runs 10,000 programs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <functional>

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <random>
 
 #include "tests/grad/grad_cases.h"
 #include "tests/support/errors.h"

@@ -2,7 +2,9 @@
 // Compares the derivative of each pure node with central differences in f64. The interpreter computes both.
 #include "tessera/ir/derivative.h"
 
+#include <cmath>
 #include <functional>
+#include <random>
 #include <set>
 
 #include "tests/ir/interpreter_helpers.h"

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the interpreter as a device: its device information, memory and queue, launches through the device layer, and
 // environment variables.
+#include <cstdlib>
+
 #include "tests/ir/interpreter_helpers.h"
 
 #include "tessera/backend/interp/interp.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/launch/kernel.h"
 
 // Makes oversized allocations fail under the address sanitizer instead of aborting the program.

@@ -5,9 +5,12 @@
 // and devices.
 #include "tests/ir/interpreter_helpers.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
+#include <random>
 
 #include "tests/support/exact_math.h"
 

@@ -3,8 +3,12 @@
 #include "tests/ir/interpreter_helpers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <exception>
+#include <limits>
 #include <numeric>
+#include <random>
 #include <thread>
 
 namespace tessera::ir {

@@ -4,8 +4,10 @@
 // math_bound.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <random>
 
 #include "tessera/base/test_seed.h"

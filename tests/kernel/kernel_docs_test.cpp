@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 
 #include "tessera/device/launch/launch_arguments.h"
 #include "tests/support/docs_page.h"

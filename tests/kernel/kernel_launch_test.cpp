@@ -2,16 +2,23 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <random>
 #include <sstream>
 #include <thread>
 
 #include "tessera/base/error.h"
 #include "tessera/base/test_seed.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_family.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/ir/value.h"
 #include "tests/device/deferred.h"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tessera/llm/gguf_types.h"
+#include "tessera/llm/gguf_values.h"
 
 namespace tessera::test {
 

@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tessera/llm/decoder.h"
+#include "tessera/llm/gguf_values.h"
 #include "tessera/llm/gguf_writer.h"
 #include "tests/llm/architecture_values.h"
 #include "tests/support/errors.h"

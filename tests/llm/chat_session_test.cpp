@@ -2,11 +2,13 @@
 // Sessions that reuse a KV cache. The tokens must be the same as with a new cache, and only new tokens may be read.
 // Also tests full contexts, stop strings, cancellation, and sampling options from files.
 #include "tessera/llm/chat_session.h"
+#include "tessera/llm/gguf_writer.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "tessera/device/memory/storage.h"
 #include "tests/llm/chat_vocabulary.h"

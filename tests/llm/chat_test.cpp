@@ -2,9 +2,11 @@
 // Chat templates, thinking, tool calls and stop strings. The built-in templates are compared with llama.cpp's
 // (tests/data/chat_cases.json). User text that looks like a special token must remain text.
 #include "tessera/llm/chat.h"
+#include "tessera/llm/gguf_writer.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>

@@ -5,16 +5,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <random>
+#include <variant>
 
 #include "tessera/base/error.h"
+#include "tessera/base/os/input_file.h"
 #include "tessera/llm/ggml_blocks.h"
 #include "tessera/llm/gguf.h"
+#include "tessera/llm/gguf_values.h"
 #include "tessera/llm/gguf_writer.h"
 #include "tests/support/errors.h"
 #include "tests/support/folder.h"

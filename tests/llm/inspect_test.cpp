@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tessera/llm/estimate.h"
+#include "tessera/llm/gguf_values.h"
 #include "tessera/llm/gguf_writer.h"
 #include "tessera/llm/inspect.h"
 #include "tests/app/app_program.h"

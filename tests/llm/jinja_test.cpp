@@ -6,7 +6,9 @@
 
 #include <array>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>

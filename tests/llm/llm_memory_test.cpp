@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory estimates: the formula of torchless, dry runs compared with measurements, models that do not fit, and layers
 // on several devices.
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
 #include <gtest/gtest.h>
 
 #include "tessera/array/array.h"

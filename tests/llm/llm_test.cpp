@@ -3,14 +3,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <random>
 
 #include "tessera/device/queue/queue_core.h"
 #include "tessera/llm/decoder.h"
+#include "tessera/llm/gguf_values.h"
+#include "tessera/llm/gguf_writer.h"
 #include "tessera/llm/language_model.h"
 #include "tests/llm/reference_llama.h"
 #include "tests/support/errors.h"

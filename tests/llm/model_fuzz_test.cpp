@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -17,11 +18,13 @@
 #include <new>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <variant>
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/test_seed.h"
 #include "tessera/device/placement/dry_run.h"
+#include "tessera/llm/gguf_values.h"
 #include "tessera/llm/gguf_writer.h"
 #include "tessera/llm/inspect.h"
 #include "tessera/llm/llama.h"

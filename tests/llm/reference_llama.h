@@ -3,6 +3,7 @@
 // papers and does not use ops/. Also generates small models with random weights.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <map>

@@ -2,13 +2,16 @@
 // Tests the tokenizer with handmade vocabularies, and compares it with Hugging Face's tokenizers, with SentencePiece,
 // and with llama.cpp's tokens for the shipped model. Also tests UTF-8 streams.
 #include "tessera/llm/tokenizer.h"
+#include "tessera/llm/gguf_values.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <thread>

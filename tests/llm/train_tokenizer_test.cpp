@@ -2,6 +2,7 @@
 // Learning a vocabulary: comparison with a slow reference on random texts, round trips of arbitrary bytes, ties,
 // thresholds and errors. (tools/check_tokenizer_training.py compares the results with Hugging Face's tokenizers.)
 #include "tessera/llm/train_tokenizer.h"
+#include "tessera/llm/tokenizer_split.h"
 
 #include <gtest/gtest.h>
 

@@ -4,6 +4,8 @@
 #include "tests/matrix/matrix_kernels.h"
 
 #include <algorithm>
+#include <functional>
+#include <random>
 
 #include "tessera/emit/lower.h"
 #include "tests/ir/interpreter_helpers.h"

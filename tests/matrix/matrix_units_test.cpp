@@ -4,6 +4,7 @@
 // and stores each element. It tests neither the documents themselves nor the accuracy of the sums in hardware.
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <random>
 

@@ -3,7 +3,10 @@
 // drivers that compute wrong results.
 #include "tessera/nn/compile.h"
 
+#include <algorithm>
 #include <atomic>
+#include <limits>
+#include <variant>
 
 #include <cmath>
 #include <cstdlib>

@@ -3,7 +3,10 @@
 // must compute the same logits. train_lm_test.cpp tests the program.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <random>
 #include <set>
 
 #include "app/train/lm_model.h"

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <random>
 
 #include "tessera/array/saved_arrays.h"
 #include "tessera/nn/clip.h"

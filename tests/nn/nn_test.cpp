@@ -3,6 +3,7 @@
 // precision.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <future>

@@ -3,8 +3,10 @@
 // precision.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <random>
 
 #include "tessera/array/functions.h"
 #include "tessera/grad/grad.h"

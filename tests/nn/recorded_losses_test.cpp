@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Losses that draw random numbers, count, or branch on the host, on every device. Either a recording trainer computes
 // results that are bit-identical to those of an eager trainer, or it does not record and reports the reason.
+#include <functional>
+#include <random>
+
 #include "tests/nn/small_network.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"

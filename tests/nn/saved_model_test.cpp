@@ -6,6 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <random>
 
 #include "tessera/base/test_seed.h"
 #include "tessera/nn/images.h"

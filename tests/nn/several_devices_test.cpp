@@ -2,6 +2,7 @@
 // Training on several devices in one process: split batches and placed models, for pairs of available devices.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tessera/device/placement/placement_scope.h"

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 
+#include <cstdio>
 #include <iostream>
+#include <variant>
 
 #include "tests/support/docs_page.h"
 #include "tests/support/folder.h"

@@ -3,11 +3,13 @@
 // conversions. Only CPU levels that this machine can execute are tested.
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "tessera/backend/cpu/cpu.h"
 #include "tessera/base/error.h"
+#include "tessera/device/driver.h"
 #include "tests/nodes/node_table.h"
 
 namespace tessera::test {

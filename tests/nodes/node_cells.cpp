@@ -2,9 +2,14 @@
 // Combines cells of the table of nodes into kernels, runs the kernels, and compares the results.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <limits>
 
 #include "tessera/base/error.h"
 #include "tests/nodes/node_table.h"

@@ -2,6 +2,8 @@
 // Helpers for the files that create rows. They compute the expected values for a world, as bits.
 #pragma once
 
+#include <functional>
+
 #include "tests/nodes/node_table.h"
 
 namespace tessera::test {

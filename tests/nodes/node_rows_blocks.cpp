@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows for operations of a whole block or subgroup: mma, subgroup, block_reduce, block_scan, block_uniform and barrier.
+#include <functional>
+
 #include "tests/nodes/node_rows.h"
 
 namespace tessera::test {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows for effects and control flow: print, if_, for_, while_ and return_.
 #include <cstdlib>
+#include <limits>
 
 #include "tests/nodes/node_rows.h"
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The targets on which the cells of the table of nodes run.
+#include <algorithm>
+
 #include "tessera/device/launch/kernel.h"
 #include "tessera/emit/lower.h"
 #include "tessera/ir/interpreter.h"

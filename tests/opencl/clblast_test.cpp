@@ -3,6 +3,7 @@
 // double, and tests the fallback if the library is missing or incomplete.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 
 #include "tessera/backend/opencl/clblast.h"

@@ -5,11 +5,14 @@
 #include "tests/opencl/opencl_fixture.h"
 
 #include <array>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <optional>
 
 #include "tessera/base/os/library.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/memory/storage.h"
 #include "tests/support/run_in_child.h"

@@ -14,6 +14,7 @@
 #include "tessera/backend/opencl/opencl.h"
 #include "tessera/base/error.h"
 #include "tessera/base/test_seed.h"
+#include "tessera/device/driver.h"
 #include "tessera/ir/value.h"
 #include "tests/ir/traced.h"
 #include "tests/opencl/fresh_pocl_cache.h"

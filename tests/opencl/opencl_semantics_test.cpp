@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <random>
 
 #include "tessera/ir/interpreter.h"
 #include "tessera/ir/semantics.h"

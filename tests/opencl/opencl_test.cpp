@@ -2,12 +2,15 @@
 // Tests of the OpenCL driver on the first device: launches, memory, queues, events and errors. node_table_test and
 // kernel_devices_test check the results of kernels.
 #include "tessera/backend/opencl/api.h"
+#include "tessera/device/driver.h"
 #include "tests/compilers/emit_zoo.h"
 #include "tests/opencl/opencl_fixture.h"
 #include "tests/support/errors.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <random>
 #include <thread>
 
 namespace tessera::test {

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
 #include <thread>
 
 #include "tessera/array/functions.h"

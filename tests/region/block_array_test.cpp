@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "tessera/array/functions.h"
 #include "tessera/ops/linear_algebra.h"

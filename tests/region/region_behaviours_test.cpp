@@ -4,10 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include "tessera/array/functions.h"
 #include "tessera/device/discovery/discovery.h"
+#include "tessera/executor/executor.h"
 #include "tessera/ops/linear_algebra.h"
 #include "tessera/ops/product.h"
 #include "tessera/task/block_array.h"

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Block arrays as arguments of tasks.
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "tessera/array/functions.h"

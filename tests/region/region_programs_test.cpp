@@ -7,6 +7,8 @@
 // (1,000 with the thread sanitizer), and checks memory use for half an hour.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

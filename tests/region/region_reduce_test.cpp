@@ -3,12 +3,14 @@
 // before the next use of the array.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
 #include <thread>
 
 #include "tessera/array/functions.h"
+#include "tessera/executor/executor.h"
 #include "tessera/task/region.h"
 #include "tessera/task/synchronize.h"
 #include "tessera/task/this_task.h"

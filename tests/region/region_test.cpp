@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Regions: sequential semantics, rejected accesses and the number of copies.
 #include "tessera/task/region.h"
+#include "tessera/executor/executor.h"
+#include "tessera/task/access_order.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <limits>
 #include <numeric>
 #include <optional>

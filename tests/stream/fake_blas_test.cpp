@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The fake matrix product libraries report misuse to the fake driver. Each case runs in a child, because a library is
 // opened only once per process.
+#include <functional>
+
 #include <gtest/gtest.h>
 
 #include "tessera/base/os/library.h"

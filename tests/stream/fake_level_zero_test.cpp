@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 
 #include "tessera/base/os/library.h"
 #include "tests/drivers/resolver.h"

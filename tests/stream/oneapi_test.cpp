@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <numeric>
 #include <sstream>
 #include <thread>
@@ -17,6 +20,7 @@
 #include "tessera/backend/oneapi/oneapi.h"
 #include "tessera/backend/oneapi/ze_api.h"
 #include "tessera/base/error.h"
+#include "tessera/device/driver.h"
 #include "tessera/ir/value.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"

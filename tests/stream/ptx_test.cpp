@@ -6,6 +6,7 @@
 #include "tessera/backend/common/codegen_module.h"
 #include "tessera/backend/cuda/cuda.h"
 #include "tessera/base/error.h"
+#include "tessera/device/driver.h"
 #include "tests/compilers/emit_zoo.h"
 #include "tests/device/limit_memory.h"
 #include "tests/support/errors.h"

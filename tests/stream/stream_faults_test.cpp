@@ -2,6 +2,8 @@
 // Misbehaving drivers of CUDA, HIP and Level Zero. Each fault in tests/drivers/faults.h must cause the documented
 // state, error or recovery. Other devices must remain usable, memory must not leak, and no rule of the API may be
 // broken. Each case runs in a child, because drivers are loaded only once per process.
+#include <functional>
+
 #include <gtest/gtest.h>
 
 #include "tessera/array/array.h"

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <numeric>
 #include <random>
 #include <sstream>
@@ -25,6 +26,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/os/library_search.h"
 #include "tessera/base/os/system.h"
+#include "tessera/device/driver.h"
 #include "tessera/ir/value.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"

@@ -4,6 +4,7 @@
 // source code.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "tests/drivers/text/compile.h"

@@ -5,6 +5,8 @@
 // the reason must be reported.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
 #include <random>
 
 #include "tessera/array/array.h"

@@ -7,6 +7,7 @@
 
 #include <string>
 
+#include "tessera/device/driver.h"
 #include "tessera/device/launch/kernel.h"
 #include "tests/support/errors.h"
 #include "tests/support/test_driver.h"

@@ -13,6 +13,8 @@
 
 #include "tests/support/test_driver.h"
 
+#include "tessera/device/driver.h"
+
 namespace tessera::test {
 
 /// Runs `body` in a forked child and checks that no assertion fails there. The parent must not have discovered devices.

@@ -3,16 +3,20 @@
 // Each test runs on fake GPUs in its own process.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <set>
+#include <stop_token>
 #include <thread>
 
 #include "tessera/array/functions.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/kernel/kernel.h"
+#include "tessera/task/dispatch_limit.h"
 #include "tessera/task/error.h"
 #include "tessera/task/region.h"
 #include "tessera/task/synchronize.h"

@@ -3,6 +3,7 @@
 // in its own process.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <set>
 #include <thread>
 

@@ -2,8 +2,11 @@
 // Placement of tasks that may run on several GPUs. Each test runs on fake GPUs of different speeds in its own process.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <map>
 
 #include "tessera/array/functions.h"

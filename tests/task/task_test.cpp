@@ -4,7 +4,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
 #include <fstream>
+#include <functional>
+#include <stop_token>
 #include <thread>
 
 #include "tessera/array/functions.h"

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traces, graphs of regions, and statistics. watchdog_test.cpp tests the watchdog and traces of whole programs.
 #include "tessera/task/trace.h"
+#include "tessera/task/trace_hooks.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
 #include <thread>
 
 #include "tessera/kernel/kernel.h"

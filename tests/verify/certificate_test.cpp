@@ -2,8 +2,11 @@
 // Tests that a certificate is valid only for its own model, and that the check reports what has changed.
 #include "tessera/nn/verify/certificate.h"
 
+#include <cmath>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <sstream>
 
 #include "tessera/array/move.h"

@@ -3,9 +3,11 @@
 // counterexamples are valid. TESSERA_TEST_LONG=1 tests a million inputs for each network.
 #include "tessera/nn/verify/prove.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <random>
 
 #include "tessera/array/functions.h"
 #include "tessera/array/generator.h"

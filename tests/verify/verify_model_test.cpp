@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs `tessera verify-model`.
+#include <cmath>
+
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/nn/verify/structure.h"
 #include "tests/app/app_program.h"
 #include "tests/support/errors.h"
 

@@ -2,6 +2,7 @@
 #include "tessera/backend/common/missing_device.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include <fmt/format.h>

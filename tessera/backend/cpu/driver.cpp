@@ -16,6 +16,8 @@
 #include "tessera/base/os/fork.h"
 #include "tessera/base/os/processor.h"
 #include "tessera/base/os/system.h"
+#include "tessera/device/driver.h"
+#include "tessera/executor/executor.h"
 
 namespace tessera::cpu {
 

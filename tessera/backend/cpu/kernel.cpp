@@ -7,6 +7,8 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <functional>
 #include <new>
 
 #include "tessera/backend/common/codegen_module.h"

@@ -7,6 +7,7 @@
 #include "tessera/backend/stream/library.h"
 #include "tessera/backend/stream/lt_blas.h"
 #include "tessera/base/os/library_search.h"
+#include "tessera/device/driver.h"
 
 namespace tessera::cuda {
 

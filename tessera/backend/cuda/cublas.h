@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tessera/device/blas.h"
+#include "tessera/device/driver.h"
 
 namespace tessera::cuda {
 

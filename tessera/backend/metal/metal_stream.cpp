@@ -3,6 +3,7 @@
 // wait, or when it contains `longest` commands. Buffers are shared by several commands because creating a buffer costs
 // as much as several launches.
 #include <algorithm>
+#include <mutex>
 
 #include "tessera/backend/metal/metal_api.h"
 

@@ -2,6 +2,7 @@
 // Streams as immediate command lists, and events that can be recorded repeatedly. A Level Zero event is signalled until
 // the host resets it, which is allowed only after all waits for it have completed. So each recording uses a new event.
 // Command lists that signal the event or wait for it hold a reference until the command has completed.
+#include <mutex>
 #include <utility>
 
 #include "tessera/backend/oneapi/ze_objects.h"

@@ -6,6 +6,7 @@
 #include "tessera/backend/opencl/device.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/system.h"
+#include "tessera/device/driver.h"
 
 namespace tessera::cl {
 

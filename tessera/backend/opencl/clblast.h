@@ -10,6 +10,7 @@
 
 #include "tessera/backend/opencl/api.h"
 #include "tessera/device/blas.h"
+#include "tessera/device/driver.h"
 
 namespace tessera::cl {
 

@@ -4,6 +4,7 @@
 
 #include "tessera/backend/common/program.h"
 #include "tessera/backend/opencl/device.h"
+#include "tessera/device/driver.h"
 
 namespace tessera::cl {
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Platforms and devices, memory, and the driver object.
+#include "tessera/device/driver.h"
 #include "tessera/backend/opencl/opencl.h"
 
 #include <algorithm>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches a kernel: computes the grid, sets the arguments and enqueues it.
+#include <mutex>
+
 #include "tessera/backend/opencl/device.h"
 
 namespace tessera::cl {

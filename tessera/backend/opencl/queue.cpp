@@ -2,9 +2,12 @@
 // The in-order queue and its events.
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <mutex>
 
 #include "tessera/backend/opencl/device.h"
 #include "tessera/base/error.h"
+#include "tessera/device/driver.h"
 
 namespace tessera::cl {
 

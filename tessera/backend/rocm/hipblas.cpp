@@ -10,6 +10,7 @@
 #include "tessera/backend/stream/lt_blas.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/library_search.h"
+#include "tessera/device/driver.h"
 
 namespace tessera::rocm {
 

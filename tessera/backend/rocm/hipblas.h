@@ -11,6 +11,7 @@
 
 #include "tessera/backend/rocm/api.h"
 #include "tessera/device/blas.h"
+#include "tessera/device/driver.h"
 
 namespace tessera::rocm {
 

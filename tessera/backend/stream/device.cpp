@@ -10,6 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/per_thread.h"
+#include "tessera/device/driver.h"
 
 namespace tessera::stream {
 

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "tessera/backend/stream/errors.h"
+#include "tessera/device/driver.h"
 
 namespace tessera::stream {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <mutex>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include "tessera/backend/stream/device.h"
 #include "tessera/base/error.h"
 #include "tessera/base/printable.h"
+#include "tessera/device/driver.h"
 
 namespace tessera::stream {
 

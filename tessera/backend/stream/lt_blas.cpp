@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "tessera/base/error.h"
+#include "tessera/device/driver.h"
 
 namespace tessera::stream {
 

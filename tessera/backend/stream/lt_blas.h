@@ -13,6 +13,7 @@
 #include "tessera/backend/stream/api.h"
 #include "tessera/base/os/library.h"
 #include "tessera/device/blas.h"
+#include "tessera/device/driver.h"
 
 namespace tessera::stream {
 

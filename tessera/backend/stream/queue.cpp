@@ -2,9 +2,11 @@
 // The in-order queue. It consists of one stream, and of pinned memory for uploads.
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "tessera/backend/stream/device.h"
 #include "tessera/base/error.h"
+#include "tessera/device/driver.h"
 
 namespace tessera::stream {
 

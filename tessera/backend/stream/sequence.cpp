@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tessera/backend/stream/device.h"
+#include "tessera/device/driver.h"
 
 namespace tessera::stream {
 

@@ -3,6 +3,8 @@
 // same member names. Handles and addresses are converted to the types that each function expects.
 #pragma once
 
+#include <algorithm>
+
 #include "tessera/backend/stream/api.h"
 
 namespace tessera::stream {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/base/os/fork.h"
 
+#include <atomic>
+
 #include <pthread.h>
 #include <time.h>
 

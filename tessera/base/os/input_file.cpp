@@ -15,35 +15,33 @@
 namespace tessera {
 namespace {
 
-[[noreturn]] void fail_with_errno(const std::filesystem::path& path, int code) {
+[[noreturn]] void fail_with_errno(const std::string& path, int code) {
   const std::string reason = std::generic_category().message(code);
   switch (code) {
     case ENOENT:
     case ENOTDIR:
       fail<ArgumentError>({.operation = "open file",
-                           .with = {{"path", path.string()}},
+                           .with = {{"path", path}},
                            .wrong = "the file does not exist",
                            .remedy = "Check the path"});
     case EACCES:
     case EPERM:
       fail<ArgumentError>({.operation = "open file",
-                           .with = {{"path", path.string()}},
+                           .with = {{"path", path}},
                            .wrong = "permission denied",
                            .remedy = "Change its permissions or run as a user with read access"});
     case EIO:
-      fail<DeviceError>({.operation = "open file",
-                         .with = {{"path", path.string()}},
-                         .wrong = "the system failed to read it: " + reason});
+      fail<DeviceError>(
+          {.operation = "open file", .with = {{"path", path}}, .wrong = "the system failed to read it: " + reason});
     default:
-      fail<ArgumentError>({.operation = "open file",
-                           .with = {{"path", path.string()}},
-                           .wrong = "the system reported an error: " + reason});
+      fail<ArgumentError>(
+          {.operation = "open file", .with = {{"path", path}}, .wrong = "the system reported an error: " + reason});
   }
 }
 
 }  // namespace
 
-InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
+InputFile::InputFile(std::string path) : path_(std::move(path)) {
   // O_NONBLOCK prevents waiting for a writer if the path is a pipe. It has no effect on regular files.
   descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) fail_with_errno(path_, errno);
@@ -52,13 +50,13 @@ InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
     if (::fstat(descriptor_, &status) != 0) fail_with_errno(path_, errno);
     if (!S_ISREG(status.st_mode)) {
       fail<ArgumentError>({.operation = "open file",
-                           .with = {{"path", path_.string()}},
+                           .with = {{"path", path_}},
                            .wrong = S_ISDIR(status.st_mode) ? "it is a directory" : "it is not a regular file",
                            .remedy = "Pass the path of a file"});
     }
     if (status.st_size <= 0) {
       fail<FormatError>({.operation = "open file",
-                         .with = {{"path", path_.string()}},
+                         .with = {{"path", path_}},
                          .wrong = "the file is empty",
                          .remedy = "Download or create it again"});
     }
@@ -93,7 +91,7 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> to) const {
     if (n < 0) fail_with_errno(path_, errno);
     if (n == 0) {
       fail<FormatError>({.operation = "read file",
-                         .with = {{"path", path_.string()},
+                         .with = {{"path", path_},
                                   {"offset", std::to_string(offset)},
                                   {"bytes when it was opened", std::to_string(size_)}},
                          .wrong = "unexpected end of file: the file was truncated while it was being read",

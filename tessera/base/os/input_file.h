@@ -5,8 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <span>
+#include <string>
 
 namespace tessera {
 
@@ -17,7 +17,7 @@ class InputFile {
  public:
   /// Opens `path`. Throws ArgumentError if the file does not exist, is not readable or is not a regular file. Throws
   /// FormatError if it is empty, DeviceError if the system fails to read it.
-  explicit InputFile(std::filesystem::path path);
+  explicit InputFile(std::string path);
   ~InputFile();
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&& other) noexcept;
@@ -30,7 +30,7 @@ class InputFile {
 
  private:
   void close() noexcept;
-  std::filesystem::path path_;
+  std::string path_;
   int descriptor_ = -1;
   std::uint64_t size_ = 0;
 };

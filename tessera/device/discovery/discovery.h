@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tessera/device/discovery/trials.h"
+#include "tessera/device/driver.h"
 
 namespace tessera {
 

@@ -8,6 +8,7 @@
 #include "tessera/device/discovery/discovery.h"
 #include "tessera/device/discovery/probe.h"
 #include "tessera/device/discovery/probe_results.h"
+#include "tessera/device/driver.h"
 
 namespace tessera {
 namespace {

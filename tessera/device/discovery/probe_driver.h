@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tessera/device/discovery/trials.h"
+#include "tessera/device/driver.h"
 
 namespace tessera {
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/device/discovery/store.h"
 
+#include <filesystem>
+
 #include "tessera/base/config.h"
 #include "tessera/device/settings.h"
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tessera/base/os/fork.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/launch/block_threads.h"
 #include "tessera/ir/value.h"
 

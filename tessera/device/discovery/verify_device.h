@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "tessera/device/driver.h"
 #include "tessera/device/launch/kernel_cache.h"
 
 namespace tessera {

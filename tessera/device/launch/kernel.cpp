@@ -9,11 +9,13 @@
 #include <chrono>
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <utility>
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/atomic_file.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/launch/launch_check.h"
 #include "tessera/device/launch/launch_interceptor.h"
 #include "tessera/device/launch/launch_tracer.h"
@@ -293,9 +295,9 @@ void Kernel::launch(const std::array<std::uint64_t, 3>& shape, std::span<const L
       a.view.storage->before_read(on_queue);
   }
   if (traced()) [[unlikely]] {
-    trace(fmt::format("launch {} on {} {} {} x {} x {}{}{}", fn.name, to_string(device.device),
-                      fn.kind == ir::KernelKind::map ? "threads" : "blocks", shape[0], shape[1], shape[2],
-                      variant.noalias ? "" : " plain", variant.index64 ? " index64" : ""));
+    trace_line(fmt::format("launch {} on {} {} {} x {} x {}{}{}", fn.name, to_string(device.device),
+                           fn.kind == ir::KernelKind::map ? "threads" : "blocks", shape[0], shape[1], shape[2],
+                           variant.noalias ? "" : " plain", variant.index64 ? " index64" : ""));
   }
   put(core, loaded, *on.counter, shape, given, [&](const QueueUse& use) {
     // Reads come first. If a storage is both read and written, the write replaces the read.

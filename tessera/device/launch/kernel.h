@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Traced kernels, which are compiled on first use on each device, and families of kernels that are looked up by a small
-// specification. The typed handles in kernel/ use them.
+// A traced kernel that is compiled on first use on each device. kernel/ provides typed handles for these.
 #pragma once
 
-#include <functional>
+#include <array>
+#include <initializer_list>
 #include <memory>
-#include <mutex>
-#include <shared_mutex>
-#include <unordered_map>
+#include <span>
+#include <string>
 
-#include "tessera/base/os/fork.h"
 #include "tessera/device/launch/launch_arguments.h"
+#include "tessera/device/launch/variant.h"
 #include "tessera/ir/fwd.h"
 
 namespace tessera {
@@ -53,50 +52,5 @@ class Kernel {
 /// Compiles or loads many kernels for a device in one call. With OpenCL drivers this is much faster than one call per
 /// kernel.
 void prepare(Device device, std::span<const Kernel> kernels);
-
-/// Kernels that depend on shapes, tiles or dtypes. A function traces the kernel for a small specification. Kernels are
-/// looked up by specification, which is faster than tracing and hashing. `Spec` is an aggregate with == and std::hash
-/// or a `hash()` member.
-template <class Spec>
-class KernelFamily {
- public:
-  /// Function that traces the kernel for a specification.
-  using Trace = std::function<ir::Function(const Spec&)>;
-  /// Creates an empty family.
-  explicit KernelFamily(Trace trace) : trace_(std::move(trace)) {}
-  ~KernelFamily() { made_.drop(); }
-
-  /// Returns the kernel if one was created for this specification, else null. Does not keep a reference to `spec`.
-  const Kernel* find(const Spec& spec) const {
-    Made& made = made_.get();
-    std::shared_lock read(made.lock);
-    const auto it = made.kernels.find(spec);
-    return it != made.kernels.end() ? &it->second : nullptr;
-  }
-  /// Returns the kernel for `spec`. The first call for a specification traces it.
-  const Kernel& operator()(const Spec& spec) {
-    if (const Kernel* known = find(spec)) return *known;
-    Kernel fresh(trace_(spec));
-    Made& made = made_.get();
-    std::unique_lock write(made.lock);
-    return made.kernels.try_emplace(spec, std::move(fresh)).first->second;
-  }
-
- private:
-  struct Hash {
-    std::size_t operator()(const Spec& s) const {
-      if constexpr (requires { s.hash(); })
-        return s.hash();
-      else
-        return std::hash<Spec>{}(s);
-    }
-  };
-  struct Made {
-    std::shared_mutex lock;
-    std::unordered_map<Spec, Kernel, Hash> kernels;
-  };
-  Trace trace_;
-  mutable os::PerProcess<Made> made_;
-};
 
 }  // namespace tessera

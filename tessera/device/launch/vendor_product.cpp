@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/launch/launch_interceptor.h"
 #include "tessera/device/placement/dry_run.h"
 #include "tessera/device/placement/placement.h"
@@ -127,8 +129,8 @@ bool vendor_product(const VendorProduct& asked) {
   asked.out.storage->before_write(queue);
   if (workspace) workspace->before_write(queue);
   if (traced()) [[unlikely]]
-    trace(fmt::format("launch {} on {} {} x {} x {}{}", library.counter->name, to_string(where), product.m, product.n,
-                      product.k, product.batch == 1 ? "" : fmt::format(", {} of them", product.batch)));
+    trace_line(fmt::format("launch {} on {} {} x {} x {}{}", library.counter->name, to_string(where), product.m,
+                           product.n, product.k, product.batch == 1 ? "" : fmt::format(", {} of them", product.batch)));
   try {
     queue.core().submit(
         library.counter->name, [&](DriverQueue& driver) { library.blas->enqueue(driver, product, operands); },

@@ -2,6 +2,8 @@
 #include "tessera/device/memory/pending.h"
 
 #include <array>
+#include <functional>
+#include <mutex>
 
 #include "tessera/base/os/fork.h"
 #include "tessera/device/selection/open_device.h"

@@ -14,6 +14,7 @@
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
 #include "tessera/base/os/system.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/memory/reclaim.h"
 #include "tessera/device/queue/queue_core.h"
 #include "tessera/device/selection/open_device.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/queue/queue_core.h"
 #include "tessera/device/selection/open_device.h"
 

@@ -2,9 +2,12 @@
 #include "tessera/device/memory/storage.h"
 
 #include <algorithm>
+#include <atomic>
+#include <mutex>
 
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
+#include "tessera/device/memory/pending.h"
 #include "tessera/device/memory/untracked_write.h"
 #include "tessera/device/queue/queue_core.h"
 #include "tessera/device/queue/recorder.h"

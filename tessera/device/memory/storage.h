@@ -4,25 +4,27 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/base/dtype.h"
-#include "tessera/device/driver.h"
+#include "tessera/base/mutex.h"
+#include "tessera/device/device.h"
+#include "tessera/device/memory/allocation.h"
 #include "tessera/device/memory/coherence_hook.h"
-#include "tessera/device/memory/pending.h"
 
 namespace tessera {
 
+class DriverEvent;
 class Queue;
 class QueueCore;
 class MemoryPool;
+struct ReaderLink;
 
 /// A use of a storage by work in a queue. The use has ended when the queue has completed operation number `sequence`.
 struct QueueUse {
@@ -147,7 +149,7 @@ class Storage {
   std::shared_ptr<void> owner_;                   ///< keeps wrapped memory alive
   MemoryPool* pool_ = nullptr;                    ///< null: wrapped memory
   Storage *before_ = nullptr, *after_ = nullptr;  ///< the pool's list of live storages; guarded by the pool's lock
-  std::mutex lock_;
+  Mutex lock_;
   /// Set after a use that later uses must wait for. Queues that finish their work within the call never set it.
   std::atomic<bool> used_ = false;
   QueueUse last_write_{};
@@ -265,7 +267,7 @@ class Queue {
   /// used in error messages.
   /// Throws ArgumentError if `enqueue` uses this queue through Tessera. Exceptions of `enqueue` propagate.
   void submit_native(std::string_view name, std::span<const BufferView> reads, std::span<const BufferView> writes,
-                     const std::function<void(void* native)>& enqueue);
+                     const Callback<void(void* native)>& enqueue);
   /// State shared with events. Internal.
   QueueCore& core() { return *core_; }
 

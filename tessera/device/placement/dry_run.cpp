@@ -10,6 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/os/fork.h"
 #include "tessera/device/discovery/discovery.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/selection/open_device.h"
 
 namespace tessera {

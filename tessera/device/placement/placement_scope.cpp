@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "tessera/base/error.h"
 #include "tessera/device/placement/dry_run.h"

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -181,7 +182,7 @@ std::string to_string(const VerifyReport& report) {
   return text;
 }
 
-VerifyReport verify_on(Device reference, const std::function<void()>& program, double tolerance) {
+VerifyReport verify_on(Device reference, const Callback<void()>& program, double tolerance) {
   Verifier verifier(reference, tolerance);
   program();
   return verifier.report();

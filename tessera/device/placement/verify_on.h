@@ -3,10 +3,10 @@
 // Slow, because each launch copies all memory that is passed to the kernel.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/device/device.h"
 
 namespace tessera {
@@ -39,6 +39,6 @@ std::string to_string(const VerifyReport& report);  ///< Formats the report as a
 /// of the two results is NaN. An integer or bool is wrong if it differs at all (but see `rounded`). Kernels that run on
 /// `reference` are not repeated.
 /// Throws DeviceError if `reference` does not exist. Exceptions of `program` propagate.
-VerifyReport verify_on(Device reference, const std::function<void()>& program, double tolerance = 1e-4);
+VerifyReport verify_on(Device reference, const Callback<void()>& program, double tolerance = 1e-4);
 
 }  // namespace tessera

@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-bool CheckedSequence::run(Queue& queue, const std::function<void()>& work, const SequencePool& pool, std::string& why) {
+bool CheckedSequence::run(Queue& queue, const Callback<void()>& work, const SequencePool& pool, std::string& why) {
   why.clear();
   if (!valid()) {
     sequence_ = Sequence::record_or_run(queue, work, why, pool);

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "tessera/base/callback.h"
 #include "tessera/device/queue/sequence.h"
 
 namespace tessera {
@@ -24,7 +25,7 @@ class CheckedSequence {
   /// Runs the work and returns whether it was replayed. If the work cannot be repeated or differs from the recording,
   /// sets `why` and becomes empty. Throws errors of Sequence::record and of the work. If the work did not run, this
   /// object is unchanged.
-  bool run(Queue& queue, const std::function<void()>& work, const SequencePool& pool, std::string& why);
+  bool run(Queue& queue, const Callback<void()>& work, const SequencePool& pool, std::string& why);
   void replay();
 
  private:

@@ -10,6 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/queue/queue_core.h"
 #include "tessera/device/selection/open_device.h"
 #include "tessera/device/settings.h"

@@ -2,13 +2,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <mutex>
 #include <set>
 #include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/memory/storage.h"
 #include "tessera/device/placement/dry_run.h"
 #include "tessera/device/placement/placement.h"
@@ -73,7 +77,7 @@ void count(OpenDevice& device, PlacementAccess::Direction direction, std::uint64
 }
 
 void trace(const char* what, Device device, std::uint64_t bytes) {
-  if (traced()) tessera::trace(fmt::format("{} {} {} bytes", what, to_string(device), bytes));
+  if (traced()) trace_line(fmt::format("{} {} {} bytes", what, to_string(device), bytes));
 }
 
 /// Copies on the target's queue if that device can access the source's memory. Does not block either device.
@@ -139,7 +143,7 @@ void* native_context(Device device) { return open_device(device).driver->native_
 void* Queue::native_handle() { return core_->native_handle(); }
 
 void Queue::submit_native(std::string_view name, std::span<const BufferView> reads, std::span<const BufferView> writes,
-                          const std::function<void(void* native)>& enqueue) {
+                          const Callback<void(void* native)>& enqueue) {
   Recorder::refuse("submit_native");
   for (const auto views : {reads, writes})
     for (const BufferView& view : views) check_view("submit_native", view, device_);
@@ -228,7 +232,7 @@ void Queue::upload(const BufferView& to, const void* from) {
   count(core_->device(), PlacementAccess::Direction::to_device, bytes);
 }
 
-bool upload_in_place(Queue& queue, const BufferView& to, const std::function<void(std::byte*)>& write) {
+bool upload_in_place(Queue& queue, const BufferView& to, const Callback<void(std::byte*)>& write) {
   check_view("upload", to, queue.device());
   std::byte* const host = to.storage->allocation().host;
   if (host == nullptr) return false;

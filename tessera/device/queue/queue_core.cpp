@@ -3,11 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <new>
 #include <vector>
 
 #include "tessera/base/error.h"
 #include "tessera/base/os/fork.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/settings.h"
 
 namespace tessera {

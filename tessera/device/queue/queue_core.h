@@ -15,6 +15,7 @@
 #include <string>
 #include <utility>
 
+#include "tessera/device/driver.h"
 #include "tessera/device/selection/driver_call.h"
 #include "tessera/device/selection/open_device.h"
 

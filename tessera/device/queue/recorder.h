@@ -7,6 +7,7 @@
 #include <span>
 
 #include "tessera/device/context.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/launch/launch_arguments.h"
 #include "tessera/device/queue/random_stream.h"
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/launch_check.h"
 #include "tessera/device/placement/placement.h"

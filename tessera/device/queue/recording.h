@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tessera/base/error.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/queue/recorder.h"
 #include "tessera/device/queue/sequence_memory.h"

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <unordered_map>
 
 #include "tessera/base/error.h"
+#include "tessera/device/driver.h"
 #include "tessera/device/launch/launch_interceptor.h"
 #include "tessera/device/placement/placement.h"
 #include "tessera/device/queue/queue_core.h"
@@ -184,7 +186,7 @@ Sequence::State::~State() {
 }
 
 Sequence::Sequence() = default;
-Sequence::Sequence(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Sequence::Sequence(Owner<State> state) : state_(std::move(state)) {}
 Sequence::~Sequence() = default;
 Sequence::Sequence(Sequence&&) noexcept = default;
 Sequence& Sequence::operator=(Sequence&&) noexcept = default;
@@ -193,10 +195,10 @@ SequencePool::SequencePool() : memory_(std::make_shared<SequenceMemory>()) {}
 
 /// A recording that may become a sequence.
 struct Sequence::Attempt {
-  std::unique_ptr<State> state;
+  Owner<State> state;
   std::string refusal;  ///< why the recording failed; empty if it succeeded
 
-  Attempt(Queue& queue, const std::function<void()>& work, std::shared_ptr<SequenceMemory> pool, AtRefusal at_refusal)
+  Attempt(Queue& queue, const Callback<void()>& work, std::shared_ptr<SequenceMemory> pool, AtRefusal at_refusal)
       : state(std::make_unique<State>(queue, std::move(pool))) {
     Recorder::refuse("Sequence::record");
     Recording recording(queue, *state->pool, state->lists, at_refusal);
@@ -205,7 +207,7 @@ struct Sequence::Attempt {
     if (refusal.empty()) state->finish_recording(recording.end());
   }
   /// Replaces `before`. Its blocks are released only after this sequence has acquired the blocks that it needs.
-  std::unique_ptr<State> finish(std::unique_ptr<State> before = nullptr) {
+  Owner<State> finish(Owner<State> before = {}) {
     {
       const auto lock = state->pool->lock("Sequence::record");
       state->hold_blocks();
@@ -220,25 +222,25 @@ struct Sequence::Attempt {
   }
 };
 
-Sequence Sequence::record(Queue& queue, const std::function<void()>& work, const SequencePool& pool) {
+Sequence Sequence::record(Queue& queue, const Callback<void()>& work, const SequencePool& pool) {
   return Sequence(Attempt(queue, work, pool.memory_, AtRefusal::throws).finish());
 }
 
-Sequence Sequence::record_or_run(Queue& queue, const std::function<void()>& work, std::string& why,
+Sequence Sequence::record_or_run(Queue& queue, const Callback<void()>& work, std::string& why,
                                  const SequencePool& pool) {
   Attempt attempt(queue, work, pool.memory_, AtRefusal::stops_recording);
   why = attempt.refusal;
   return why.empty() ? Sequence(attempt.finish()) : Sequence();
 }
 
-std::string Sequence::record_again(const std::function<void()>& work) {
+std::string Sequence::record_again(const Callback<void()>& work) {
   if (!state_)
     fail<ArgumentError>({.operation = "record_again", .wrong = "the sequence is empty", .remedy = "Record one first"});
   state_->check_queue("record_again");
   std::vector<RandomStream> before;
   for (const RecordedStream& s : state_->lists.streams) before.push_back(*s.state);
   Attempt attempt(state_->queue, work, state_->pool, AtRefusal::stops_recording);
-  std::unique_ptr<State> last = std::move(state_);
+  Owner<State> last = std::move(state_);
   if (!attempt.refusal.empty()) return attempt.refusal;
   for (RecordedStream& s : attempt.state->lists.streams) {
     const auto known = std::ranges::find(last->lists.streams, s.state, &RecordedStream::state);
@@ -358,7 +360,7 @@ void Sequence::replay() {
   for (Storage* r : s.reads) r->before_read(*s.core);
   for (Storage* w : s.writes) w->before_write(*s.core);
   if (traced()) [[unlikely]]
-    trace(fmt::format("replay {} on {}{}", *s.name, to_string(s.device), s.driver ? " with one call" : ""));
+    trace_line(fmt::format("replay {} on {}{}", *s.name, to_string(s.device), s.driver ? " with one call" : ""));
   s.put_all();
   advance_streams();
   for (const auto& [counter, n] : s.launches) {

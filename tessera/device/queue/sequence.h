@@ -4,9 +4,10 @@
 // For a Generator that outlives the recording, each replay draws from the current state and advances it.
 #pragma once
 
-#include <functional>
 #include <memory>
 
+#include "tessera/base/callback.h"
+#include "tessera/base/owner.h"
 #include "tessera/device/launch/launch_arguments.h"
 
 namespace tessera {
@@ -57,17 +58,17 @@ class Sequence {
   /// devices; `Queue::submit_native`; a nested recording. Nothing is recorded then. Work that was submitted before the
   /// error is not undone, and the queue stays usable. Also throws ArgumentError if the pool belongs to another queue or
   /// if another thread is recording with it. Throws OutOfMemory or KernelError if the driver cannot create a graph.
-  static Sequence record(Queue& queue, const std::function<void()>& work, const SequencePool& pool = SequencePool());
+  static Sequence record(Queue& queue, const Callback<void()>& work, const SequencePool& pool = SequencePool());
   /// Like record, but does not throw if the work cannot be replayed. The work then runs to its end without being
   /// recorded, the sequence is empty, and `why` contains the reason.
-  static Sequence record_or_run(Queue& queue, const std::function<void()>& work, std::string& why,
+  static Sequence record_or_run(Queue& queue, const Callback<void()>& work, std::string& why,
                                 const SequencePool& pool = SequencePool());
   /// Runs and records `work` instead of a replay, to check that it still does the same as the recorded work. Returns an
   /// empty string if both are equal. Otherwise, the sequence becomes empty, and the result describes the first
   /// difference (a kernel, its shape, a scalar without a slot, memory that the work did not allocate) or why recording
   /// failed. Replays no longer advance generators that the work creates or seeds itself. If `work` throws, the sequence
   /// is not changed.
-  std::string record_again(const std::function<void()>& work);
+  std::string record_again(const Callback<void()>& work);
 
   /// Submits the recorded work again. With respect to other uses of its memory, the replay is ordered as one operation.
   /// Pending expressions that read the written memory are computed first.
@@ -89,8 +90,8 @@ class Sequence {
  private:
   struct State;
   struct Attempt;
-  explicit Sequence(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  explicit Sequence(Owner<State> state);
+  Owner<State> state_;
 };
 
 }  // namespace tessera

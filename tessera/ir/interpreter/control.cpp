@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Masks, branches, loops and print.
+#include <algorithm>
+#include <cstdio>
+
 #include <fmt/format.h>
 
 #include "tessera/ir/interpreter/machine.h"

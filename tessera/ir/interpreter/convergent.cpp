@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations over the threads of a subgroup or a block. Lanes are processed in order, so results are reproducible. If
 // checks are on, the operations also verify that all threads take part.
+#include <algorithm>
+#include <cstring>
+
 #include "tessera/base/printable.h"
 #include "tessera/ir/interpreter/checker.h"
 

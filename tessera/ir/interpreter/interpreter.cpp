@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ir/interpreter.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "tessera/base/error.h"

@@ -2,6 +2,9 @@
 // Matrix fragments. Each subgroup has a 16 x 16 matrix of floats in the slab, in row-major order. The operands a and b
 // are widened to f32, so the product of two elements is exact unless it overflows (bfloat16 only). Products are summed
 // over k in ascending order.
+#include <algorithm>
+#include <cstring>
+
 #include "tessera/ir/interpreter/checker.h"
 
 namespace tessera::ir::engine {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loads, stores and atomics. If the lanes access consecutive elements or all the same element, one copy handles all of
 // them. Other accesses, and accesses that might be invalid, are handled one lane at a time.
+#include <algorithm>
+#include <cstring>
+
 #include "tessera/ir/interpreter/checker.h"
 
 namespace tessera::ir::engine {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pure operations: one loop for each operation and type, over all lanes in the range of the mask. Inactive lanes are
 // computed too if that is cheaper than testing the mask. Their results are never read.
+#include <algorithm>
+#include <cmath>
+
 #include "tessera/ir/interpreter/machine.h"
 
 namespace tessera::ir::engine {

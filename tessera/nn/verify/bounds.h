@@ -10,11 +10,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/nn/verify/network.h"
 #include "tessera/nn/verify/property.h"
 
@@ -45,7 +45,7 @@ struct Rows {
 class Analysis {
  public:
   /// `stop` is called periodically. If it returns true, the bounds are no longer tightened.
-  Analysis(const Network& net, const Ball* ball, std::function<bool()> stop = {})
+  Analysis(const Network& net, const Ball* ball, Callback<bool()> stop = {})
       : net_(net), ball_(ball), stop_(std::move(stop)) {}
 
   /// Computes interval bounds of all nodes. Returns false if a number may be infinite or NaN; why() then returns the
@@ -86,7 +86,7 @@ class Analysis {
 
   const Network& net_;
   const Ball* ball_;
-  std::function<bool()> stop_;
+  Callback<bool()> stop_;
   Region region_;
   std::vector<State> nodes_;
   std::string why_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -15,6 +16,7 @@
 #include "tessera/nn/verify/box_tree.h"
 #include "tessera/nn/verify/counterexample.h"
 #include "tessera/nn/verify/query.h"
+#include "tessera/nn/verify/structure.h"
 
 namespace tessera {
 

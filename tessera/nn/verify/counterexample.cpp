@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 
 #include "tessera/array/functions.h"
 #include "tessera/nn/mode.h"

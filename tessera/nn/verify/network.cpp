@@ -3,7 +3,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <variant>
+
+#include "tessera/base/callback.h"
 
 namespace tessera::verification {
 
@@ -140,7 +144,7 @@ class Builder {
     m.first.push_back(m.runs.size());
     return m;
   }
-  Shape image(const std::function<Shape(const Shape&)>& after, std::int64_t channels) {
+  Shape image(const Callback<Shape(const Shape&)>& after, std::int64_t channels) {
     if (shape_.size() != 3 || (channels > 0 && shape_[0] != channels))
       misfit(channels > 0 ? fmt::format("images (channels, rows, columns) of {} channels", channels)
                           : std::string("images (channels, rows, columns)"));

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -52,7 +53,7 @@ Property lipschitz(double constant, double radius, double tolerance) {
   check_tolerance("lipschitz", tolerance);
   return {.kind = Property::Kind::lipschitz, .tolerance = tolerance, .radius = radius, .constant = constant};
 }
-Property predicate(std::string name, std::function<Array(const Array& x, const Array& y)> holds) {
+Property predicate(std::string name, Callback<Array(const Array& x, const Array& y)> holds) {
   if (!holds) refuse("predicate", "the predicate needs a function");
   return {.kind = Property::Kind::predicate, .name = std::move(name), .holds = std::move(holds)};
 }

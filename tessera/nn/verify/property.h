@@ -2,11 +2,11 @@
 // Properties that the outputs of a model may have.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "tessera/array/array.h"
+#include "tessera/base/callback.h"
 #include "tessera/base/enum_name.h"
 
 namespace tessera {
@@ -28,7 +28,7 @@ struct Property {
   double constant = 0;                    ///< used by lipschitz
   std::string name = {};                  ///< used by predicate
   /// Used by predicate: the function of inputs and outputs.
-  std::function<Array(const Array& x, const Array& y)> holds = {};
+  Callback<Array(const Array& x, const Array& y)> holds = {};
 };
 
 /// No output is NaN or infinite.
@@ -53,7 +53,7 @@ Property monotone(std::int64_t input, double tolerance = 1e-6);
 Property lipschitz(double constant, double radius, double tolerance = 1e-6);
 /// A user-defined property. The function receives a batch and the model's outputs. It returns an array (batch,) that is
 /// not 0 for samples that have the property.
-Property predicate(std::string name, std::function<Array(const Array& x, const Array& y)> holds);
+Property predicate(std::string name, Callback<Array(const Array& x, const Array& y)> holds);
 
 std::string to_string(const Property& property);  ///< Formats as "bounded(-1, 1)".
 /// Parses a property that was formatted by to_string. Predicates are not supported. Throws ArgumentError with a list of

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "tessera/nn/verify/structure.h"
+
 namespace tessera {
 
 std::string_view verdict_name(Verdict verdict) {

@@ -3,14 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/nn/verify/input_box.h"
+#include "tessera/nn/verify/layer_list.h"
 #include "tessera/nn/verify/property.h"
-#include "tessera/nn/verify/structure.h"
 
 namespace tessera {
 
@@ -38,7 +38,7 @@ struct ProveOptions {
   /// Largest number of samples per call for which the proof holds. Larger products may use a vendor library, and its
   /// rounding is unknown. Has no effect on `cpu` and `interp`.
   std::int64_t batch = 1;
-  std::function<void(const ProveProgress&)> progress = {};  ///< called about twice a second
+  Callback<void(const ProveProgress&)> progress = {};  ///< called about twice a second
 };
 
 /// The result of prove(). Copying it is expensive if `tree` is large.
@@ -71,16 +71,16 @@ namespace verification {
 
 /// A model, without its type.
 struct Subject {
-  Layers layers;                             ///< The layers.
-  std::function<Array(const Array& x)> run;  ///< Calls the model.
-  Device device;                             ///< The model's device.
+  LayerList layers;                     ///< The layers.
+  Callback<Array(const Array& x)> run;  ///< Calls the model.
+  Device device;                        ///< The model's device.
 };
 /// Returns the device of the first array, or current_device() if there are no arrays.
 Device device_of(const Layers& layers);
 /// Converts a model to a Subject. The Subject refers to the model.
 template <class Model>
 Subject subject_of(const Model& model) {
-  Layers layers = layers_of(model);
+  LayerList layers = layers_of(model);
   const Device device = device_of(layers);
   return {std::move(layers), [&model](const Array& x) -> Array { return model(x); }, device};
 }

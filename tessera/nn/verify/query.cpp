@@ -7,6 +7,7 @@
 
 #include "tessera/device/launch/vendor_product.h"
 #include "tessera/nn/verify/box_tree.h"
+#include "tessera/nn/verify/structure.h"
 
 namespace tessera::verification {
 

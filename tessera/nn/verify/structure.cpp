@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <variant>
 
 #include "tessera/array/host_bytes.h"
 #include "tessera/base/sha256.h"
@@ -26,6 +27,12 @@ Overloaded(F...) -> Overloaded<F...>;
 
 Json json_of(Extents2d e) { return Json::array({e.rows, e.columns}); }
 Extents2d extents_of(const Json& j) { return {j.at(0).get<std::int64_t>(), j.at(1).get<std::int64_t>()}; }
+
+UnsupportedLayer unsupported_layer(std::string type) {
+  const bool compiled = type.ends_with("Compiled");
+  return {std::move(type),
+          compiled ? "it is a compiled model. Prove the original model instead" : "bounds of such layers are not supported"};
+}
 
 Json json_of(const Layers& layers);
 Json json_of(const Layer& layer) {
@@ -57,6 +64,7 @@ Json json_of(const Layer& layer) {
         if (l.folded) out["folded"] = true;
     }
 }  // namespace
+   // sanitizer runtimes define these operators themselves
 ,
              layer.what);
 return out;
@@ -197,25 +205,48 @@ void load(Layers& layers, const SafetensorsFile& file, const std::string& prefix
 }
 
 }  // namespace
+   // sanitizer runtimes define these operators themselves
 
 std::string under(const std::string& path, const std::string& name) { return path.empty() ? name : path + "." + name; }
 
-UnsupportedLayer unsupported_layer(std::string type) {
-  const bool compiled = type.ends_with("Compiled");
-  return {std::move(type), compiled ? "it is a compiled model. Prove the original model instead"
-                                    : "bounds of such layers are not supported"};
-}
+LayerList::LayerList() : layers_(std::make_shared<Layers>()) {}
+LayerList::LayerList(Layers layers) : layers_(std::make_shared<Layers>(std::move(layers))) {}
 
-Layer of_function(std::string path, const Elementwise& layer) {
+void LayerList::add(const std::string& path, const Dense& layer) { layers_->push_back({path, layer}); }
+void LayerList::add(const std::string& path, const Conv2d& layer) { layers_->push_back({path, layer}); }
+void LayerList::add(const std::string& path, const BatchNorm& layer) { layers_->push_back({path, layer}); }
+void LayerList::add(const std::string& path, const LayerNorm& layer) { layers_->push_back({path, layer}); }
+void LayerList::add(const std::string& path, const RmsNorm& layer) { layers_->push_back({path, layer}); }
+void LayerList::add(const std::string& path, const MaxPool2d& layer) { layers_->push_back({path, layer}); }
+void LayerList::add(const std::string& path, const AveragePool2d& layer) { layers_->push_back({path, layer}); }
+void LayerList::add(const std::string& path, const Softmax& layer) { layers_->push_back({path, layer}); }
+void LayerList::add(const std::string& path, const Dropout& layer) { layers_->push_back({path, layer}); }
+void LayerList::add(const std::string& path, const Flatten& layer) { layers_->push_back({path, layer}); }
+void LayerList::add(const std::string& path, const Relu& layer) { layers_->push_back({path, layer}); }
+void LayerList::add(const std::string& path, const Gelu& layer) { layers_->push_back({path, layer}); }
+void LayerList::add(const std::string& path, const Silu& layer) { layers_->push_back({path, layer}); }
+void LayerList::add(const std::string& path, const Tanh& layer) { layers_->push_back({path, layer}); }
+void LayerList::add(const std::string& path, const Sigmoid& layer) { layers_->push_back({path, layer}); }
+void LayerList::add(const std::string& path, const LeakyRelu& layer) { layers_->push_back({path, layer}); }
+
+void LayerList::add_function(const std::string& path, const Elementwise& layer) {
   using Function = Array (*)(Array);
   const Function given = layer.function;
-  Layer out{std::move(path), UnsupportedLayer{"Elementwise", "its function is not relu, silu, gelu, tanh or sigmoid"}};
+  Layer out{path, UnsupportedLayer{"Elementwise", "its function is not relu, silu, gelu, tanh or sigmoid"}};
   if (given == static_cast<Function>(relu)) out.what = Relu{};
   if (given == static_cast<Function>(silu)) out.what = Silu{};
   if (given == static_cast<Function>(gelu)) out.what = Gelu{};
   if (given == static_cast<Function>(tanh)) out.what = Tanh{};
   if (given == static_cast<Function>(sigmoid)) out.what = Sigmoid{};
-  return out;
+  layers_->push_back(std::move(out));
+}
+
+void LayerList::add_residual(const std::string& path, const LayerList& inside) {
+  layers_->push_back({path, ResidualLayer{inside.layers_}});
+}
+
+void LayerList::add_unsupported(const std::string& path, std::string_view type) {
+  layers_->push_back({path, unsupported_layer(std::string(type))});
 }
 
 std::string kind_of(const Layer& layer) {
@@ -226,7 +257,7 @@ std::string kind_of(const Layer& layer) {
   return names[layer.what.index()];
 }
 
-void for_each_array_of(Layers& layers, const std::function<void(const std::string&, ModelArray&)>& use) {
+void for_each_array_of(Layers& layers, const Callback<void(const std::string&, ModelArray&)>& use) {
   for (Layer& layer : layers) {
     if (auto* around = std::get_if<ResidualLayer>(&layer.what)) for_each_array_of(*around->inside, use);
     for_each_layer_array(layer, [&](const char* name, ModelArray& part, int, bool) {

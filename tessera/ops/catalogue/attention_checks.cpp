@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ops/attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tessera/ops/catalogue/check.h"

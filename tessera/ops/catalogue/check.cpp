@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ops/catalogue/check.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <string_view>
 

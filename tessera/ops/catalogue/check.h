@@ -3,6 +3,8 @@
 // comparison with an error bound.
 #pragma once
 
+#include <functional>
+
 #include "tessera/ops/catalogue.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer.h"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "tessera/ops/catalogue.h"
 #include "tessera/ops/correlation.h"
 #include "tessera/ops/kernels.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares the residuals of factorisations and solves with Higham's bounds (summed in long double for f64). Elements
 // that must not be read are NaN. Elements that must not be written are compared with their old values.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "tests/drivers/hostile/hostile.h"
 

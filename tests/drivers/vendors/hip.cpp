@@ -4,6 +4,7 @@
 // declarations.
 #include <cstdio>
 #include <cstring>
+#include <mutex>
 #include <string>
 
 #include "tests/drivers/image.h"

@@ -4,8 +4,10 @@
 // and barriers order commands, and missing ones are reported.
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>

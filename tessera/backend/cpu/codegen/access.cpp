@@ -2,6 +2,7 @@
 #include "tessera/backend/cpu/codegen/access.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 

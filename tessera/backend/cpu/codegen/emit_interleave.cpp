@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Converts between registers that contain structs in memory order and vectors that contain one member of each struct.
 // Uses shuffles, unless the same operations are applied to all members.
+#include <algorithm>
+
 #include <llvm/Analysis/VectorUtils.h>
 #include <llvm/IR/IntrinsicInst.h>
 

@@ -2,6 +2,7 @@
 // Emits the statements of a chunk: memory accesses, control flow with branches and masks, and print. If a mask is
 // given, at least one of its lanes is active.
 #include <algorithm>
+#include <cmath>
 
 #include "tessera/backend/cpu/codegen/emitter.h"
 

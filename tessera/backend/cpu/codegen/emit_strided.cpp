@@ -5,6 +5,7 @@
 // known only at launch, the code branches at run time: small strides use the same code, and others access memory lane
 // by lane.
 #include <algorithm>
+#include <cmath>
 
 #include "tessera/backend/cpu/codegen/emitter.h"
 
