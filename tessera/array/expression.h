@@ -45,8 +45,8 @@ struct ExprSize {
 
 /// One operation on up to three operands, all broadcast to `shape`. It is immutable once linked, so that it can be
 /// shared. Once an operand has been computed, the expression is replaced by a new one that reads the operand's memory.
-/// Arrays refer to it through a Source. Other references, such as operands and history, do not cause its result to be
-/// stored.
+/// Arrays refer to an expression through a Source. Other references, such as operands and history, do not cause the
+/// result to be stored.
 class Expr final : public PendingReader {
  public:
   Expr(ir::Op op, std::uint8_t sub, DType dtype, Device device, Shape shape)

@@ -199,8 +199,7 @@ Array take_along_axis(const Array& a, const Array& indices, int axis) {
         {.operation = "take_along_axis",
          .with = {{"a", to_string(a.shape())}, {"indices", to_string(indices.shape())}, {"axis", std::to_string(axis)}},
          .wrong = "the indices must have as many dimensions as the array, and each extent except that of the selected "
-                  "axis must "
-                  "be 1 or the array's extent"});
+                  "axis must be 1 or the array's extent"});
   Shape shape = a.shape();
   const std::int64_t count = shape[d] = indices.shape()[d];
   const auto rule = [&] {

@@ -66,8 +66,8 @@ ir::Function trace_true_places(const TrueSpec& spec) {
   ir::while_([&] { return last.get() > begin && !flags.load_if(last.get() > begin, last.get() - 1, true); },
              [&] { last.set(last.get() - 1); });
   // Every position is written. If it is not selected, the next position overwrites it. This is faster than a branch.
-  // The last position needs the check. Counts have 64 bits: extending 32-bit counts in each address computation would
-  // be on the critical path between two additions.
+  // The last position needs a check. Counts have 64 bits: extending 32-bit counts in each address computation would be
+  // on the critical path between two additions.
   const Value none = ir::literal(DType::i64, 0);
   const ir::Variable place(DType::i64, alone ? none : until.load_if(which > 0, which - 1, none));
   const auto one = [&](Value i, Value number) {

@@ -182,8 +182,9 @@ TEST_P(OnEveryDevice, QuantisedActivationsAreIdenticalInAllKernelForms) {
     }
 }
 
-// Products with many tokens match products with each token separately, for every kernel. Tests blocks of 128 tokens and
-// several groups of rows, with incomplete last ones, and rows that are not a multiple of a panel.
+// Products with many tokens match products with each token separately, for every kernel. Tests several blocks of 128
+// tokens and several groups of rows, the last of which are incomplete, and rows whose length is not a multiple of a
+// panel.
 TEST_P(OnEveryDevice, ManyTokensMatchSingleTokens) {
   for (const Case& c : cases) {
     const WeightFormat format = *weight_format(c.type);
