@@ -38,8 +38,8 @@ struct CorrelationSpec {
   /// rows and columns of the kernel, then of the stride; 0 if known only at launch
   std::array<std::uint8_t, 4> sizes = {};
   static constexpr std::uint8_t no_edge = 255;
-  /// The padding of columns, so that the kernel can skip taps in the padding, or no_edge. Set only for images by
-  /// channels if a tile is a whole row, its taps are known and the stride is 1.
+  /// The padding of columns, or no_edge. If it is set, the kernel skips taps in the padding. It is set only for images
+  /// by channels, if a tile is a whole row, its taps are known and the stride is 1.
   std::uint8_t edge = no_edge;
   std::uint32_t staged = 0, sums = 0;  ///< number of elements in shared memory
   /// The number of channels of y in a tile.

@@ -110,7 +110,7 @@ TEST_P(OnEveryDevice, SortMatchesStdStableSort) {
   for (const Shape& s :
        {Shape{1}, Shape{2}, Shape{128}, Shape{129}, Shape{3, 130}, Shape{slow ? 700 : 70001}, Shape{5, 1}})
     check_sort<float>(random, s, -1), check_sort<std::int32_t>(random, s, -1);
-  // The network sorts blocks of 16 elements and merges them. The last run of a merge may be short or missing.
+  // The network sorts blocks of 16 elements and merges the blocks. The last run of a merge may be short or missing.
   if (blocks_are_vectors(GetParam().backend))
     for (const std::int64_t n :
          {33, 48, 49, 63, 65, 100, 127, 200, 257, 350, 400, 470, 500, 513, 700, 1000, 1024, 1025})

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The values of blocks in every weight format, bit for bit: on the host, and packed on every device. The references are
 // from the PyPI package gguf, created by tools/make_weight_cases.py. Also tests small models with the mixes of formats
-// that llama-quantize writes. Their logits are compared with those of llama.cpp, created by
-// tools/make_quantised_models.py.
+// that llama-quantize writes: their logits are compared with llama.cpp's, which tools/make_quantised_models.py created.
 #include <gtest/gtest.h>
 
 #include <algorithm>
