@@ -90,7 +90,7 @@ TESSERA_BRACES(33, TESSERA_16, TESSERA_16, {})
 // clang-format on
 
 /// Finds the number of `{}` initialisers by binary search. `{}` also initialises types with their own conversions, such
-/// as std::optional. Low initialisers fit, High do not.
+/// as std::optional. Requires that Low initialisers fit and High do not.
 template <class T, std::size_t Low = 0, std::size_t High = max_members + 2>
 consteval std::size_t count_by_braces() {
   constexpr std::size_t middle = (Low + High) / 2;
@@ -123,7 +123,7 @@ consteval std::size_t count_members() {
   } else {
     constexpr std::size_t braces = count_by_braces<T>();
     // The first member that is not counted may have an explicit default constructor, which rejects `{}`. Only such
-    // types are counted with AnyMember, because it would count each element of a C array.
+    // types are counted with AnyMember, because AnyMember would count each element of a C array.
     constexpr std::size_t count = [] {
       if constexpr (braces > max_members)
         return braces;

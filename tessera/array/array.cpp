@@ -107,7 +107,7 @@ const Array& Array::eval() const {
 
 BufferView Array::view() const {
   if (has_history() && thread_context.array_operations == 0) [[unlikely]]
-    detail::check_no_history("view", *this, "reading its memory would lose the gradient",
+    detail::check_no_history("view", *this, "and reading its memory would lose the gradient",
                              "Use operations on arrays, or stop_gradient(x)");
   auto storage = source_->storage("its memory is accessed");
   std::int64_t last = -1;
@@ -165,7 +165,7 @@ void HostAccess::check(DType wanted) const {
 
 BufferView kernel_argument(const Array& a, ir::Access access) {
   if (a.has_history())
-    detail::check_no_history("launch", a, "a kernel launch would lose the gradient",
+    detail::check_no_history("launch", a, "and a kernel launch would lose the gradient",
                              "Use operations on arrays, or pass stop_gradient(x) to the kernel");
   if (!a.contiguous())
     fail<ShapeError>({.operation = "launch",

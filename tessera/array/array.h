@@ -118,9 +118,9 @@ class Array {
   /// Copies the `size()` elements in row-major order to host memory at `to`.
   void download(void* to) const;
 
-  // Views. They share the memory unless the comment says that they copy.
-  /// A view with another shape, or a copy if the strides do not allow a view. One extent can be -1, which is inferred
-  /// from the others; this requires that no extent is 0.
+  // Views. They share this array's memory unless documented otherwise.
+  /// A view with another shape, or a copy if the strides do not allow a view. One extent can be -1. It is then inferred
+  /// from the other extents, none of which can be 0.
   Array reshape(Shape shape) const;
   Array transpose() const;  ///< A view with the dimensions reversed.
   /// A view with the dimensions in the given order. `axes` contains each axis exactly once.
@@ -130,8 +130,8 @@ class Array {
   Array broadcast_to(const Shape& shape) const;
   /// Elements `begin`, `begin + step`, ... up to but excluding `end`. As in NumPy, negative indices count from the end,
   /// and the range is clipped to the axis. A negative step runs from `begin` down to `end`, exclusive; pass -n - 1 or
-  /// less as `end` to include the first of n elements. A negative step returns a copy, so writing to the result does
-  /// not change this array.
+  /// less as `end` to include element 0 of an axis with n elements. A negative step returns a copy, so writing to the
+  /// result does not change this array.
   Array slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t step = 1) const;
   Array select(int axis, std::int64_t index) const;  ///< A view of one index along `axis`; the axis is removed.
   Array unsqueeze(int axis) const;                   ///< A view with a new axis of extent 1.
@@ -144,7 +144,7 @@ class Array {
   Array copy() const;  ///< A copy with its own memory on the same device.
 
   // In-place writes. Pending expressions that read this memory are evaluated first.
-  /// Writes `value`, broadcast to this shape and converted to this dtype. Throws DeviceError if it is on another
+  /// Writes `value`, broadcast to this shape and converted to this dtype. Throws DeviceError if `value` is on another
   /// device.
   void assign(Array value);
   void fill(double value);  ///< Fills the array with `value`, converted as in full().
@@ -242,8 +242,8 @@ class HostAccess {
 ///
 /// The dtype of the result depends only on the types of the operands (docs/arrays.md). A scalar takes the array's dtype
 /// and is rounded to it, unless the scalar is of a higher kind:
-/// - a float or double with integers or bools produces f32;
-/// - an integer with bools produces i32, or a 64-bit dtype for a 64-bit integer.
+/// - a float or double combined with integers or bools produces f32;
+/// - an integer combined with bools produces i32, or a 64-bit dtype for a 64-bit integer.
 ///
 /// Throws DtypeError for an integer that the array's integer dtype cannot represent.
 class ArrayOperand {
@@ -387,7 +387,7 @@ Array all(Array a, std::vector<int> axes = {}, bool keep = false);
 /// there is one. An array without axes is treated as shape (1,). Throws ShapeError if the axis has no elements or more
 /// than 2^31 - 8192.
 Array argmax(Array a, int axis = -1, bool keep = false);
-/// The position (i64) of the first smallest element along an axis. Otherwise the same as argmax.
+/// The position (i64) of the first smallest element along an axis. Otherwise like argmax.
 Array argmin(Array a, int axis = -1, bool keep = false);
 
 /// Joins arrays along an axis. All other extents must be equal. Dtypes are promoted.
@@ -433,15 +433,16 @@ void assign_all(Assignment (&&all)[N]) {  // assign_all({{a, std::move(x)}, {b, 
 /// /dev/stdout. Throws ArgumentError with the system's message on failure. The old file is then unchanged, unless it
 /// was being written in place.
 void save_npy(const Array& a, const std::string& path);
-/// Reads a little-endian NumPy .npy file of version 1 to 3, in C or Fortran order. Throws FormatError with offset and
-/// field if the file is invalid.
+/// Reads a little-endian NumPy .npy file of version 1 to 3, in C or Fortran order. Throws FormatError with the offset
+/// and the field if the file is invalid.
 Array load_npy(const std::string& path, std::optional<Device> device = {});
 
-/// The elements in NumPy's layout, followed by dtype and device. Floats have 6 digits, f64 has 15. Arrays of more than
-/// 1,000 elements are summarised.
+/// The elements in NumPy's layout, followed by dtype and device. Floats are printed with 6 digits, f64 numbers with 15.
+/// Arrays of more than 1,000 elements are summarised.
 std::string to_string(const Array& a);
 
-/// Prints each evaluation of a pending expression and its reason to stderr. TESSERA_TRACE_FUSION=1 enables it too.
+/// Prints each evaluation of a pending expression and its reason to stderr. Setting TESSERA_TRACE_FUSION=1 has the same
+/// effect.
 void trace_fusion(bool on);
 /// The number of kernels launched for pending expressions and reductions in this process; for tests.
 std::uint64_t fused_launches();

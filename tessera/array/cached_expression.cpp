@@ -12,7 +12,7 @@
 namespace tessera::detail {
 
 namespace {
-constexpr std::size_t most_elements = std::size_t{1} << 16;  // In larger arrays, the launch overhead does not matter.
+constexpr std::size_t most_elements = std::size_t{1} << 16;  // For larger arrays, the launch overhead does not matter.
 }
 
 struct CachedExpression::Entry {
@@ -26,7 +26,7 @@ struct CachedExpression::Entry {
     return words == e.words_ && differ == 0;
   }
   static constinit thread_local std::array<Entry, 64> all;
-  /// True while an entry is in use, because allocating memory may evaluate other expressions.
+  /// True while an entry is in use. It must not be replaced then: allocating memory may evaluate other expressions.
   static constinit thread_local bool in_use;
 };
 constinit thread_local std::array<CachedExpression::Entry, 64> CachedExpression::Entry::all;
@@ -69,7 +69,8 @@ CachedExpression::CachedExpression(ir::Op op, std::uint8_t sub, DType dtype, Dev
   };
   for (std::size_t i = 0; i < input_count_; ++i) strides(*inputs_[i]);
   if (target != nullptr) {
-    // An operand in the target's memory is exactly the same view; otherwise it has been copied before.
+    // An operand in the target's memory is the same view as the target. Operands with other views have already been
+    // copied.
     std::uint64_t written = 0;
     for (std::size_t i = 0; i < input_count_; ++i) written |= number(inputs_[i]->storage == target->storage) << i;
     if (!plain(*target->storage)) return;

@@ -25,7 +25,7 @@ class CachedExpression {
   explicit operator bool() const { return queue_ != nullptr; }
   /// The new memory, or null if there is a target. Requires operator bool.
   std::shared_ptr<Storage> operator()() const;
-  /// Caches the launch that has just computed this operation. The operation must need no other work.
+  /// Caches the launch that has just computed this operation. That launch must be all the work of the operation.
   void keep(const Kernel& kernel, const std::array<std::uint64_t, 3>& threads,
             std::span<const LaunchArgument> arguments) const;
 

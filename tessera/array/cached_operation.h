@@ -40,7 +40,7 @@ class CachedOperation {
     std::uint32_t note = 0;  ///< A value that the operation can store with the entry and read back with note().
   };
   bool kept() const { return place_ != nullptr; }  ///< True if `keep` would have an effect.
-  /// Caches the launch that has just computed `out`. The operation must need no other work.
+  /// Caches the launch that has just computed `out`. That launch must be all the work of the operation.
   void keep(const Array& out, const Launch& launch) const;
 
   /// The i64 counter of `out`, at the first multiple of 8 bytes after its elements. `out` must have been allocated with

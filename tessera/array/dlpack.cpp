@@ -49,7 +49,7 @@ DType dtype_of(const DataType& type) {
                     .wrong = fmt::format("the tensor's elements are {}{} x {}, which Tessera does not support",
                                          type.code < std::size(names) ? names[type.code] : "of an unknown kind ",
                                          type.bits, type.lanes),
-                    .remedy = "Convert them in the library that made the tensor"});
+                    .remedy = "Convert them in the library that created the tensor"});
 }
 
 /// Returns the Tessera device of the tensor.

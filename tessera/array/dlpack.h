@@ -86,13 +86,14 @@ using Owned = std::unique_ptr<M, Release>;
 /// Exports the memory of an array without copying it. A pending array is computed first. From then on, operations that
 /// read the memory are never deferred.
 ///
-/// The consumer takes ownership with `release()` and calls the deleter when it will submit no more work that uses the
+/// The consumer takes ownership with `release()` and calls the deleter once it has submitted all work that uses the
 /// memory. The memory is valid until that call.
 ///
 /// `stream` is the consumer's stream or queue in the vendor's API. The stream waits for pending work on the memory.
-/// After the deleter's call, later uses of the memory wait on the device for the work that was then in the stream. The
-/// stream must exist until the deleter is called, and must not be capturing a graph. Without `stream`, this call blocks
-/// until the array is ready, and the consumer must complete its work before it calls the deleter.
+/// After the deleter has been called, later uses of the memory wait on the device for the work that was in the stream
+/// at that time. The stream must exist until the deleter is called, and must not be capturing a graph. Without
+/// `stream`, this call blocks until the array is ready, and the consumer must complete its work before it calls the
+/// deleter.
 ///
 /// `data` points to the first element of the array. On OpenCL, `data` is the start of the memory, and `byte_offset` is
 /// set. Throws DeviceError for Metal, which is not supported.
@@ -102,8 +103,8 @@ Owned<Managed> to_dlpack_unversioned(const Array& array, std::optional<void*> st
 
 /// Options of from_dlpack.
 struct Import {
-  /// The producer's stream. Tessera's queue waits for the work submitted to it so far. Without a stream, the contents
-  /// of the tensor must be complete.
+  /// The producer's stream. Tessera's queue waits for all work that has been submitted to this stream. Without a
+  /// stream, the contents of the tensor must be complete.
   std::optional<void*> stream = {};
   bool copy = false;  ///< Copies the elements into new memory and returns the tensor to its producer immediately.
 };

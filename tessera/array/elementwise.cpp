@@ -236,7 +236,7 @@ void check_writable(const Array& out) {
       fail<ShapeError>({.operation = "write",
                         .with = {{"shape", to_string(out.shape())}, {"dimension", std::to_string(d)}},
                         .wrong = "elements of a broadcast array share memory and cannot be written individually",
-                        .remedy = "Write to the array it is a view of, or to a copy()"});
+                        .remedy = "Write to the original array, or to a copy()"});
 }
 
 void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::span<Array> args, std::optional<Term> last) {

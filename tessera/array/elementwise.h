@@ -44,13 +44,13 @@ Strides broadcast_strides(const Array& a, const Shape& shape);
 Term term_of(const Array& a, const Shape& shape);
 /// Converts a host scalar to `dtype`. Throws DtypeError if the dtype cannot represent it (0.5 as an integer).
 Term scalar_term(const char* operation, const ArrayOperand& scalar, DType dtype);
-/// Returns the common device of the arrays. Throws DeviceError, which lists the device of each array, if they differ.
+/// Returns the common device of the arrays. If the devices differ, throws DeviceError with the device of each array.
 Device common_device(const char* operation, std::span<const Array* const> arrays);
 
 /// Creates a deferred operation on at least one array. Scalar operands are converted to the dtype `scalars`. The caller
 /// ensures that the operation accepts the dtypes of the arrays. `dtype` is the dtype of the result. The arrays are
 /// released before anything is computed, so that intermediate results are stored only if another array still refers to
-/// them. Records history if an operand has it.
+/// them. Records history if an operand has history.
 Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DType scalars,
                   std::span<ArrayOperand> operands);
 /// The same for a single array operand.
@@ -84,8 +84,8 @@ Array compute_in_f32(const char* name, Array a, F&& parts, S&& slope) {
   return operation.finish(is_float(t) ? a.astype(t) : std::move(a), rule);
 }
 
-/// Broadcasts `value` to the shape of `target`, into which it will be written. Throws DeviceError if it is on another
-/// device.
+/// Broadcasts `value` to the shape of `target`, into which it will be written. Throws DeviceError if the two arrays are
+/// on different devices.
 Array broadcast_into(const char* operation, const Array& target, const Array& value);
 /// Throws ShapeError if elements of `out` share memory, as in a broadcast array.
 void check_writable(const Array& out);
@@ -93,7 +93,8 @@ void check_writable(const Array& out);
 void write_in_place(const Array& out, ir::Op op, std::uint8_t sub, std::span<Array> args,
                     std::optional<Term> last = {});
 
-/// Returns the mean for a sum of `count` elements, in a float dtype. Block arrays use it too (task/block_reduce.cpp).
+/// Returns the mean for a sum of `count` elements, in a float dtype. Also used for block arrays
+/// (task/block_reduce.cpp).
 Array mean_of_sum(Array total, std::int64_t count, DType dtype);
 
 /// Returns the view of an array that a fused kernel reads. A pending array is computed first; the trace prints `rule`

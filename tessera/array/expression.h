@@ -44,8 +44,9 @@ struct ExprSize {
 };
 
 /// One operation on up to three operands, all broadcast to `shape`. It is immutable once linked, so that it can be
-/// shared. When part of it has been computed, new expressions replace its users. Arrays refer to it through a Source.
-/// Other references, such as operands and history, do not cause its result to be stored.
+/// shared. Once an operand has been computed, the expression is replaced by a new one that reads the operand's memory.
+/// Arrays refer to an expression through a Source. Other references, such as operands and history, do not cause the
+/// result to be stored.
 class Expr final : public PendingReader {
  public:
   Expr(ir::Op op, std::uint8_t sub, DType dtype, Device device, Shape shape)
@@ -73,7 +74,8 @@ class Expr final : public PendingReader {
   // These require the registry's lock:
   void link();          ///< registers it as a reader of its operands
   void unlink() const;  ///< called by its only owner
-  /// Recomputes the size so that shared parts are counted once, as a kernel computes them. Call it before linking.
+  /// Recomputes the size and counts shared parts once, because a kernel computes them only once. Call it before
+  /// linking.
   void recount();
   void results(std::uint64_t visit, std::vector<std::shared_ptr<PendingResult>>& out) const override;
   /// The Source of the arrays that refer to this expression. Null if there is none. The returned pointer may be the

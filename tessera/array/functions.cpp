@@ -55,9 +55,9 @@ Array sign(Array a) {
 }
 Array clip(Array a, ArrayOperand low, ArrayOperand high) {
   detail::RuledOperation operation("clip", a, low, high);
-  // The gradients match PyTorch 2.15. If x is outside the bounds, the adjoint goes to the bound. If x equals a bound,
-  // it is zero for numeric bounds. For array bounds it is split evenly between x and the bound, unless the two bounds
-  // are equal. If low > high, it goes to the upper bound.
+  // The gradients match PyTorch 2.15. If x is outside the bounds, the bound gets the adjoint. If x equals a numeric
+  // bound, the adjoint of x is zero. If x equals an array bound, x and the bound get half of the adjoint each, unless
+  // the two bounds are equal. If low > high, the upper bound gets the adjoint.
   const auto rule = [&] {
     const auto bound = [](const ArrayOperand& o) { return o.is_array() ? ArrayOperand(Array()) : o; };
     const auto backward = [low = bound(low), high = bound(high)](Backward& b) {
@@ -100,8 +100,8 @@ Array argmin(Array a, int axis, bool keep) {
   detail::check_numeric("argmin", a.dtype());
   const auto d = normalise_axis("argmin", axis, a.shape().size());
   const auto attributes = [&] { return Attributes{{"axis", static_cast<std::int64_t>(d)}, {"keep", keep}}; };
-  // Maps that reverse the order: floats are negated, which keeps NaN. Integers are complemented, because negation can
-  // overflow.
+  // Reverses the order of the elements' values. Floats are negated, which keeps NaN. Integers are complemented, because
+  // negation can overflow.
   if (is_float(a.dtype())) return operation.finish(argmax(-std::move(a), d, keep), attributes);
   if (is_unsigned_int(a.dtype())) {
     const int bits = 8 * static_cast<int>(dtype_size(a.dtype()));

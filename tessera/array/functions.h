@@ -13,7 +13,7 @@ namespace tessera {
 /// Joins arrays of the same shape along a new axis. Dtypes are promoted.
 Array stack(std::span<const Array> parts, int axis = 0);
 Array stack(std::initializer_list<Array> parts, int axis = 0);
-/// Splits an axis into `sections` equal views. Throws ShapeError if the extent is not divisible.
+/// Splits an axis into `sections` equal views. Throws ShapeError if the extent is not divisible by `sections`.
 std::vector<Array> split(const Array& a, std::int64_t sections, int axis = 0);
 /// Splits an axis into views of these extents. Throws ShapeError unless they add up to the extent of the axis.
 std::vector<Array> split(const Array& a, const std::vector<std::int64_t>& sizes, int axis = 0);
@@ -37,9 +37,8 @@ Array flip(const Array& a, std::vector<int> axes = {});
 /// mask has fewer dimensions than `a`, it selects rows. The mask's shape must match the first axes of `a`. A mask
 /// without axes keeps all of `a` or nothing. Blocks until the number of selected elements is known on the host.
 Array masked_select(const Array& a, const Array& mask);
-/// Returns the positions (i64) of the non-zero elements in row-major order, one array per axis. An array without axes
-/// is treated as shape (1,), also by cumsum, sort and argsort. Blocks until the number of positions is known on the
-/// host.
+/// Returns the positions (i64) of the non-zero elements in row-major order, one array per axis. Like cumsum, sort and
+/// argsort, it treats an array without axes as shape (1,). Blocks until the number of positions is known on the host.
 std::vector<Array> nonzero(const Array& a);
 /// Sets the elements above the k-th diagonal of the last two axes to zero.
 Array tril(const Array& a, std::int64_t k = 0);
@@ -52,10 +51,10 @@ Array one_hot(const Array& indices, std::int64_t classes, DType dtype = DType::f
 // Statistics over `axes` (all if empty). `keep` keeps the reduced axes with extent 1. 16-bit floats are computed in
 // f32, integers in f64 (f32 on a device without f64).
 
-/// The variance, computed in two passes and divided by n - correction. A correction of 1 estimates the variance from a
-/// sample (PyTorch's default), 0 returns the population variance (NumPy's default). NaN if the divisor is not positive.
+/// The variance, computed in two passes and divided by n - correction. A correction of 1 (PyTorch's default) estimates
+/// the variance from a sample; 0 (NumPy's default) returns the population variance. NaN if the divisor is not positive.
 Array var(Array a, std::vector<int> axes = {}, double correction = 1, bool keep = false);
-/// The square root of var. Equal to `std`, but the name `std` is ambiguous with the namespace after `using namespace
+/// The square root of var. The same function as `std`, whose name conflicts with the namespace after `using namespace
 /// tessera`.
 Array stddev(Array a, std::vector<int> axes = {}, double correction = 1, bool keep = false);
 /// The standard deviation; see stddev.
@@ -91,7 +90,7 @@ Array scatter(const Array& a, const Array& indices, const Array& updates, int ax
 /// bit-identical results. (PyTorch's index_add.)
 Array scatter_add(const Array& a, const Array& indices, const Array& updates, int axis = 0);
 /// A copy of `a` with `updates` written from position `starts` (one number per axis). `updates` is converted to the
-/// dtype of `a`. Throws ShapeError if it does not fit inside `a`.
+/// dtype of `a`. Throws ShapeError if `updates` does not fit inside `a`.
 Array update_slice(const Array& a, const Array& updates, const std::vector<std::int64_t>& starts);
 
 }  // namespace tessera

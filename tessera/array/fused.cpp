@@ -92,7 +92,7 @@ Fused::Dimensions Fused::merge(const Shape& shape, const std::vector<bool>& redu
   };
   Shape extents;
   extents.reserve(shape.size() + 1);
-  // for each merged dimension: the innermost dimension of `shape` that it contains, which has the strides to use
+  // for each merged dimension: the innermost dimension of `shape` that it contains; its strides are used
   InlineVector<std::size_t, 8> from;
   constexpr std::size_t none = ~std::size_t{0};  // marks a dimension of extent 1 that was inserted
   std::size_t count = 0;                         // number of merged dimensions that are reduced
@@ -252,7 +252,7 @@ std::string operation_names(const Structure& s) {
 
 namespace {
 
-static_assert(Structure::two == 2 && Structure::four == 4);  // The value of these classes is the stride.
+static_assert(Structure::two == 2 && Structure::four == 4);  // The value of each of these classes is its stride.
 
 // Structure::form of a map kernel.
 enum Form : std::uint8_t { by_dimensions, linear };

@@ -107,7 +107,7 @@ class Fused {
   std::size_t operations_ = 0;
 };
 
-/// The kernel's parameters while it is traced, in the order of `Fused::arguments`.
+/// The kernel's parameters while the kernel is traced, in the order of `Fused::arguments`.
 class FusedTrace {
  public:
   explicit FusedTrace(const Structure& structure);
@@ -126,7 +126,7 @@ class FusedTrace {
   std::vector<ir::Value> strides_;
 };
 
-/// An upper bound of the parameter bytes of a fused kernel that has `views` views and one more output, counted as in
+/// An upper bound for the parameter bytes of a fused kernel with `views` views plus one output, counted as in
 /// KernelFacts.
 std::uint64_t parameter_bytes(std::uint64_t views, std::uint64_t scalars, std::size_t rank);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random number streams. A Generator keeps its position in a stream. Its whole state is two numbers without a device,
-// so it can be moved with the structure that contains it and draws bit-identical numbers on every device. A Counter
-// selects one of many streams of a seed and can be in device memory.
+// Random number streams. A Generator keeps its position in a stream. Its state consists of two numbers and belongs to
+// no device, so it can be moved with the structure that contains it, and it draws bit-identical numbers on every
+// device. A Counter selects one of many streams of a seed and can be in device memory.
 #pragma once
 
 #include <memory>
@@ -46,8 +46,8 @@ template <>
 inline constexpr bool holds_no_arrays<Generator> = true;
 
 /// Selects one of the 2^64 streams of a seed. Each stream is long enough for any array. The counter is either a number,
-/// or a one-element u64 array in device memory. Memory is read when the kernel runs, so that a recorded Sequence draws
-/// new numbers at each replay.
+/// or a one-element u64 array in device memory. The array is read when the kernel runs, so that a recorded Sequence
+/// draws new numbers at each replay.
 class Counter {
  public:
   explicit Counter(std::uint64_t number) : number_(number) {}

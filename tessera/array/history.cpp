@@ -96,15 +96,15 @@ void check_no_history(const char* operation, const Array& a, const char* wrong, 
   if (!a.has_history() || thread_context.without_history != 0) return;
   fail<ArgumentError>({.operation = operation,
                        .with = {{"shape", to_string(a.shape())}, {"made by", a.step()->name()}},
-                       .wrong = std::string("gradients flow through this array, and ") + wrong,
+                       .wrong = std::string("gradients flow through this array, ") + wrong,
                        .remedy = remedy});
 }
 void check_write_target(const char* operation, const Array& target) {
-  check_no_history(operation, target, "it cannot be written in place",
-                   "Write x = x + y instead of x += y, or write a copy of stop_gradient(x)");
+  check_no_history(operation, target, "so it cannot be modified in place",
+                   "Write x = x + y instead of x += y, or modify a copy of stop_gradient(x)");
 }
 void check_stored_value(const char* operation, const Array& value) {
-  check_no_history(operation, value, "writing it into another array would lose the gradient",
+  check_no_history(operation, value, "and writing it into another array would lose the gradient",
                    "Make a new array from it (a = a + b, where, concatenate), or write stop_gradient(x)");
 }
 
@@ -144,7 +144,7 @@ Array Backward::result() const { return kept(step_->result().value(), step_, "re
 void Backward::add_adjoint(std::size_t operand, Array adjoint) {
   const Shape& to = shape(operand);
   const DType kept_as = adjoint_dtype(operand);
-  // It is widened before it is summed.
+  // The adjoint is widened before it is summed.
   if (dtype_size(kept_as) > dtype_size(adjoint.dtype())) adjoint = adjoint.astype(kept_as);
   if (adjoint.shape() != to) {
     std::vector<int> stretched;

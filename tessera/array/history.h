@@ -18,13 +18,14 @@ class Backward;
 
 /// The backward function of an operation. It computes the adjoints of the operands from the adjoint of the result. (The
 /// adjoint of an array is the derivative of a scalar with respect to its elements.) A rule written with array
-/// operations can itself be differentiated. The function must not capture arrays that may have history; such arrays are
-/// operands and listed in `keeps`.
+/// operations can itself be differentiated. The function must not capture arrays that may have history; such arrays
+/// must be operands that are listed in `keeps`.
 struct Rule {
   Callback<void(Backward&)> backward;  ///< Computes the adjoints of the operands from the adjoint of the result.
-  /// The operands that it reads, as operand_bits(0, 1). ~0u means all operands, even more than 32.
+  /// A mask of the operands that `backward` reads, such as operand_bits(0, 1). ~0u means all operands, even if there
+  /// are more than 32.
   std::uint32_t keeps = 0;
-  bool keeps_result = false;  ///< True if it reads the result.
+  bool keeps_result = false;  ///< True if `backward` reads the result.
   /// True if the result only rearranges elements of operand 0. If the adjoint of that operand is stored in a wider
   /// dtype, the adjoint of the result is stored in that dtype too.
   bool moves = false;
@@ -56,7 +57,7 @@ class Step {
 
   const char* name() const { return name_; }
   std::uint64_t number() const { return number_; }  ///< Greater than the numbers of its operands.
-  std::uint64_t lowest() const { return lowest_; }  ///< The smallest leaf that it depends on, or ~0 if there is none.
+  std::uint64_t lowest() const { return lowest_; }  ///< The lowest leaf that it depends on, or ~0.
   const std::vector<Operand>& operands() const { return operands_; }
   const std::optional<ArraySnapshot>& result() const { return result_; }
   const Rule& rule() const { return rule_; }
@@ -134,7 +135,7 @@ void check_stored_value(const char* operation, const Array& value);
 /// The check for an operation without a rule.
 template <class... A>
 void check_no_rule(const char* operation, const A&... operands) {
-  (check_no_history(operation, operands, "this operation has no gradient",
+  (check_no_history(operation, operands, "but this operation has no gradient",
                     "Use other operations, or stop_gradient(x) where no gradient is needed"),
    ...);
 }

@@ -200,7 +200,8 @@ Array take_along_axis(const Array& a, const Array& indices, int axis) {
     fail<ShapeError>(
         {.operation = "take_along_axis",
          .with = {{"a", to_string(a.shape())}, {"indices", to_string(indices.shape())}, {"axis", std::to_string(axis)}},
-         .wrong = "the indices must have as many dimensions as the array, and its extents (or 1) on every other axis"});
+         .wrong = "the indices must have as many dimensions as the array, and each extent except that of the selected "
+                  "axis must be 1 or the array's extent"});
   Shape shape = a.shape();
   const std::int64_t count = shape[d] = indices.shape()[d];
   const auto rule = [&] {
@@ -420,7 +421,7 @@ ir::Function trace_scatter_add(const RowsSpec& spec) {
   return builder.finish();
 }
 
-// The same on a CPU, where it is faster without sorting. Each block traverses all indices in order and adds the updates
+// The version for CPUs, which is faster without sorting. Each block traverses all indices in order and adds the updates
 // of the rows and columns assigned to it.
 struct InOrderSpec {
   DType dtype, indices;

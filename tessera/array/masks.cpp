@@ -69,9 +69,9 @@ ir::Function trace_true_places(const TrueSpec& spec) {
   const ir::Variable last(DType::index, ir::min(begin + part, count));
   ir::while_([&] { return last.get() > begin && !flags.load_if(last.get() > begin, last.get() - 1, true); },
              [&] { last.set(last.get() - 1); });
-  // Every position is written, whether selected or not, and the next one overwrites it if it is not selected. This is
-  // faster than a branch. The last position needs the check. Counts have 64 bits: extending 32-bit counts in each
-  // address computation would be on the critical path between two additions.
+  // Every position is written. If it is not selected, the next position overwrites it. This is faster than a branch.
+  // The last position needs a check. Counts have 64 bits: extending 32-bit counts in each address computation would be
+  // on the critical path between two additions.
   const Value none = ir::literal(DType::i64, 0);
   const ir::Variable place(DType::i64, alone ? none : until.load_if(which > 0, which - 1, none));
   const auto one = [&](Value i, Value number) {
@@ -95,8 +95,8 @@ KernelFamily<TrueSpec>& placing() {
 }
 constexpr std::int64_t part = 4096;
 
-/// For flags that fit in a single part. Returns the elements of `table` for which the flag is true, or their positions
-/// if `table` is null.
+/// Returns the elements of `table` for which the flag is true, or their positions if `table` is null. The flags must
+/// fit in a single part.
 Array true_elements(const Array& flags, const Array* table) {
   flags.eval();
   if (table != nullptr) table->eval();

@@ -29,8 +29,8 @@ struct CannotMove {
       sizeof(path.letters) == 0,
       "this type cannot be moved to a device: list its parts with fields() or tessera_fields(T&), write "
       "tessera_move(const T&, Mover&) for it, or specialise holds_no_arrays<T> if it holds no arrays; a plain "
-      "aggregate has at most 32 members, no base class and no C array. Its name and its path in the value "
-      "are the arguments of CannotMove");
+      "aggregate has at most 32 members, no base class and no C array. The template arguments of CannotMove "
+      "are the name of the type and its path in the value");
 };
 template <class T>
 inline constexpr bool can_move = traversable<T, MoveLeaves>;
@@ -156,8 +156,8 @@ std::optional<Device> common_device_of(const T& value, std::string_view name) {
 }
 
 /// Returns a copy of `value` whose arrays are on `device`. Arrays that are already there are shared, not copied.
-/// `value` is any structure that for_each_array accepts (array/traversal.h), or that contains types with their own
-/// `tessera_move`; other types do not compile. dtypes and types derived from Array are kept.
+/// `value` can be any structure that for_each_array accepts (array/traversal.h), and it can contain types with their
+/// own `tessera_move`. Other types do not compile. dtypes and types derived from Array are kept.
 ///
 /// Arrays that share memory still share it, and views remain views: the memory range that they cover is copied once.
 /// Copies are asynchronous if the driver supports it.
@@ -175,8 +175,8 @@ std::remove_cvref_t<T> operator|(T&& value, Device device) {
 }
 
 /// The device of all arrays in a structure; nullopt if it contains no arrays. Arrays without elements are considered
-/// only if there are no others. Throws DeviceError if the arrays are on several devices. The message lists paths that
-/// begin with `name`: "params.layers.1.weight: cpu:0".
+/// only if there are no other arrays. Throws DeviceError if the arrays are on several devices. The message lists paths
+/// that begin with `name`: "params.layers.1.weight: cpu:0".
 template <class T>
 std::optional<Device> device_of(const T& value, std::string_view name = "value") {
   return common_device_of(value, name);

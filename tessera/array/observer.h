@@ -40,7 +40,8 @@ class ArraySnapshot {
   /// The array, pending or in memory. Throws ArgumentError if Tessera has since written that memory, or memory that the
   /// pending expression reads. Writes through raw addresses are not detected.
   Array array() const;
-  /// The name of the operation that has since written the memory, if known. nullopt if the memory has not been written.
+  /// The name of the operation that has written the memory since, or a description if it is unknown. nullopt if the
+  /// memory has not been written.
   std::optional<std::string> written() const;
 
  private:

@@ -117,7 +117,7 @@ Array random(Distribution kind, Shape shape, std::uint64_t seed, double a, doubl
     fail<DeviceError>({.operation = name,
                        .with = {{"device", to_string(*device)}, {"counter on", to_string(counter.memory().device())}},
                        .wrong = "the counter and the result are on different devices",
-                       .remedy = "Move it with .to(device)"});
+                       .remedy = "Move the counter with .to(device)"});
   Array out = Array::empty(std::move(shape), kind == Distribution::bits ? DType::u32 : DType::f32, device);
   if (out.size() == 0) return operation.finish(std::move(out));
   static auto& family = *new KernelFamily<RandomSpec>(trace_random);
@@ -224,12 +224,12 @@ Counter::Counter(Array in_memory) {
   if (in_memory.dtype() != DType::u64)
     fail<DtypeError>({.operation = "Counter",
                       .with = {{"dtype", std::string(dtype_name(in_memory.dtype()))}},
-                      .wrong = "a counter in memory must be a u64",
+                      .wrong = "the array that contains the counter must have dtype u64",
                       .remedy = "Create it with Array::from({std::uint64_t{0}})"});
   if (in_memory.size() != 1)
     fail<ShapeError>({.operation = "Counter",
                       .with = {{"shape", to_string(in_memory.shape())}},
-                      .wrong = "a counter in memory must have exactly one element"});
+                      .wrong = "the array that contains the counter must have exactly one element"});
   memory_ = std::move(in_memory);
 }
 

@@ -469,10 +469,11 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   }
   const bool needs_elements = request.op == ir::ReduceOp::max || request.op == ir::ReduceOp::min;
   if (total == 0 && needs_elements)
-    fail<ShapeError>({.operation = request.name,
-                      .with = {{"shape", to_string(a.shape())}},
-                      .wrong = "the reduction has no elements",
-                      .remedy = "The reduced axes must have elements"});
+    fail<ShapeError>(
+        {.operation = request.name,
+         .with = {{"shape", to_string(a.shape())}},
+         .wrong = "there are no elements to reduce",
+         .remedy = "Check the extents of the reduced axes first, or append a default value with concatenate"});
   if (request.position && total > longest_axis)
     fail<ShapeError>({.operation = request.name,
                       .with = {{"elements", std::to_string(total)}},
@@ -502,7 +503,7 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   const Shape shape = a.shape();
   const DType dtype = a.dtype();
   detail::Term term = detail::term_of(a, shape);
-  // Its elements are in row-major order, also after it has been computed.
+  // The elements of a deferred operand are in row-major order, even after it has been computed.
   const bool deferred = term.kind == detail::Term::expression;
   detail::Computation walk(device);
   int node = walk.collect(term, {&a, 1});
@@ -560,7 +561,7 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   s.reduction = static_cast<std::uint8_t>(request.op);
   s.accumulator = request.accumulator;
 
-  // A few results of many elements each: reduce parts in parallel, then combine the parts.
+  // If there are only a few results, each of many elements, parts are reduced in parallel and then combined.
   const bool columns = s.form == per_thread || s.form == rows_per_block || s.form == position_per_thread;
   const std::int64_t lanes = columns ? results : results * most_threads;
   // Enough threads to fill a CPU or a large GPU (an H200 has 132 multiprocessors of 2048 threads). They depend on the
@@ -614,7 +615,7 @@ void check_numeric(const char* name, const Array& a) {
                       .remedy = "Use any, all, or astype"});
 }
 
-/// Returns the attributes for an observer. They are created only if there is one.
+/// Returns the attributes for an observer. They are created only if there is an observer.
 auto reduction_attributes(const std::vector<int>& axes, bool keep) {
   return [&axes, keep] {
     return Attributes{{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}, {"keep", keep}};
@@ -668,7 +669,7 @@ Array sum(Array a, std::vector<int> axes, bool keep) {
 }
 Array detail::mean_of_sum(Array total, std::int64_t count, DType dtype) {
   if (is_float(total.dtype())) return (std::move(total) / static_cast<double>(count)).astype(dtype);
-  // The whole part is divided separately, because the float dtype may not be able to represent the sum.
+  // The integer part of the mean is computed separately, because the float dtype may not be able to represent the sum.
   Array rest = total % count;
   return (std::move(total) / count).astype(dtype) + std::move(rest).astype(dtype) / static_cast<double>(count);
 }

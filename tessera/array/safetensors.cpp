@@ -30,7 +30,8 @@ std::optional<OtherFile> other_file(std::string_view begin) {
       "Convert a PyTorch file in Python: "
       "safetensors.torch.save_file(torch.load(\"model.pt\", weights_only=True), \"model.safetensors\")";
   if (begin.starts_with("GGUF")) return OtherFile{"a GGUF file, which contains a language model", ""};
-  if (begin.starts_with("PK\3\4")) return OtherFile{"a zip archive, as .npz and PyTorch's .pt files are", from_pytorch};
+  if (begin.starts_with("PK\3\4"))
+    return OtherFile{"a zip archive, like .npz files and PyTorch's .pt files", from_pytorch};
   // A pickle of protocol 2 to 5. PyTorch's pickles begin with the number 0x1950a86a20f9469cfc6c.
   if (begin[0] == '\x80' && begin[1] >= 2 && begin[1] <= 5)
     return OtherFile{begin.substr(4) == "\x6c\xfc\x9c\x46" ? "a .pt file of PyTorch before 1.6" : "a Python pickle",

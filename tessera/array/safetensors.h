@@ -36,8 +36,8 @@ struct SafetensorsTensor {
 /// threads can read the same object.
 class SafetensorsFile {
  public:
-  /// Opens `path` and parses its header. Throws what InputFile throws, and FormatError with offset and field if the
-  /// file violates the format:
+  /// Opens `path` and parses its header. Throws what InputFile throws, and FormatError with the offset and the field if
+  /// the file violates the format:
   /// - the header is too long, is not JSON, or contains anything except tensors and metadata;
   /// - a name occurs twice, or a shape has more than 2^48 elements;
   /// - the data of a tensor do not match its shape, overlap, leave gaps, or do not end at the end of the file.
@@ -79,9 +79,9 @@ class SafetensorsFile {
 };
 
 /// Writes a file with these arrays and metadata. The header lists the arrays in this order; the data are sorted by
-/// descending element size, so that all elements are aligned. The file is written as by save_npy, which also describes
-/// the errors. Throws ArgumentError if a name occurs twice, is "__metadata__" or is not UTF-8, or if the header exceeds
-/// the format's limit.
+/// descending element size, so that all elements are aligned. The file is replaced in the same way, and with the same
+/// errors, as by save_npy. Throws ArgumentError if a name occurs twice, is "__metadata__" or is not UTF-8, or if the
+/// header exceeds the format's limit.
 void save_safetensors(const std::string& path, const std::vector<std::pair<std::string, Array>>& arrays,
                       const std::map<std::string, std::string>& metadata = {});
 

@@ -24,7 +24,7 @@ class SafetensorsHeader {
   bool boolean(bool) { unexpected("a bool"); }
   bool number_integer(std::int64_t) { unexpected("a negative number"); }
   bool number_unsigned(std::uint64_t value);
-  bool number_float(double, const std::string&) { unexpected("a number that is not an integer, or too large"); }
+  bool number_float(double, const std::string&) { unexpected("a number that is too large or not an integer"); }
   bool string(std::string& value);
   bool binary(const std::vector<std::uint8_t>&) { unexpected("binary data"); }
   bool start_object(std::size_t);

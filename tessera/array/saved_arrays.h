@@ -11,7 +11,7 @@ namespace tessera {
 
 /// Options of load_arrays.
 struct LoadArraysOptions {
-  bool partial = false;  ///< Load the arrays that match instead of failing; the report lists the others.
+  bool partial = false;  ///< Load only the arrays that match instead of failing.
   /// Convert floating-point arrays whose dtype in the file differs, for example f16 or bf16 to f32. Narrowing
   /// conversions round to nearest.
   bool convert = false;

@@ -174,8 +174,8 @@ ir::Function trace_network(const NetworkSpec& spec) {
   ir::while_([&] { return run.get() < count; },
              [&] {
                const Value half = run.get(), whole = half * 2, quarter = half / 2;
-               // Does two steps in one pass if both combine elements of different blocks. Positions beyond the end are
-               // at the high end.
+               // Does two steps in one pass if both combine elements of different blocks. Only the higher position of a
+               // pair can be beyond the end.
                ir::if_(
                    half == network_block,
                    [&] {
@@ -253,7 +253,8 @@ ir::Function trace_network(const NetworkSpec& spec) {
 }
 
 struct PassSpec {
-  // `from` is the input dtype of the first pass, `to` the output dtype of the last pass. Passes between use keys.
+  // `from` is the input dtype of the first pass, `to` the output dtype of the last pass. The passes in between use
+  // keys.
   DType from, to;
   DType key;
   bool first, last, order, places;

@@ -95,7 +95,7 @@ const std::shared_ptr<Storage>& Source::storage(const char* rule, std::span<cons
     return storage_;
   }
   const std::shared_ptr<const Expr> kept = e;
-  single.release();  // Collecting may wait for tasks, and these wait for readers that are claimed.
+  single.release();  // Collecting may wait for tasks, which wait for claimed readers.
   return collect(rule, siblings, &repeated, kept.get());
 }
 
@@ -275,7 +275,7 @@ bool Computation::visit_siblings(const Source& root, std::span<const std::shared
   return true;
 }
 
-/// True if the source is pending, and other threads either need the lock to access it or will compute it themselves.
+/// True if the source is pending and only donated arrays refer to it, so that its result need not be stored.
 bool Computation::is_only_donated(const std::shared_ptr<Source>& source) const {
   if (donated_.empty() || source->computed()) return false;
   const auto ours = std::ranges::count(donated_, source, &Array::source) + std::ranges::count(kept_, source);

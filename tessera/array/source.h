@@ -59,7 +59,7 @@ class Source final : public PendingResult {
   std::shared_ptr<Storage> storage_;        ///< Set before `computed_` and not changed afterwards.
   std::uint64_t writes_ = 0;                ///< The storage's write count when the result was computed.
   std::shared_ptr<const Expr> expr_;        ///< while pending
-  const PendingWork* computing_ = nullptr;  ///< The computation that will write it; protected by the registry's lock.
+  const PendingWork* computing_ = nullptr;  ///< The computation of the result; protected by the registry's lock.
 };
 
 /// A fast path for a Source that is pending on a single operation on memory and scalars. It needs no graph traversal.

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// A possible result of a map_arrays function: the new part, and whether it changed.
+/// A return type for functions that are passed to map_arrays: the new part, and whether it changed.
 template <class T>
 struct Mapped {
   T part;               ///< The part or its replacement.
@@ -25,8 +25,7 @@ class Traversal {
  public:
   /// `operation` and `for_cycles` are used in errors: the name of the operation, and a remedy for an object that
   /// contains itself.
-  explicit Traversal(const char* operation,
-                     const char* for_cycles = "Break the circle, and set the pointer in the copy")
+  explicit Traversal(const char* operation, const char* for_cycles = "Break the cycle, and set the pointer in the copy")
       : operation_(operation), for_cycles_(for_cycles) {}
   ~Traversal() {
     if (shared_ != nullptr) drop_shared();
@@ -274,7 +273,8 @@ struct CannotTraverse {
       sizeof(path.letters) == 0,
       "this type cannot be traversed: list its parts with fields() or tessera_fields(T&), or "
       "specialise holds_no_arrays<T> if it holds none; a plain aggregate has at most 32 members, no base class and "
-      "no C array. Its name and its path in the value are the arguments of CannotTraverse");
+      "no C array. The template arguments of CannotTraverse are the name of the type and its path "
+      "in the value");
 };
 
 }  // namespace detail

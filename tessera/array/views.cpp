@@ -224,7 +224,7 @@ Array Array::slice(int axis, std::int64_t begin, std::int64_t end, std::int64_t 
   Strides strides = strides_;
   shape[a] = end > begin ? (end - begin - 1) / step + 1 : 0;
   if (shape[a] > 1) strides[a] *= step;
-  // An empty slice keeps its offset, so that the offset remains inside the memory.
+  // An empty slice keeps the offset of the array, so that the offset remains inside the memory.
   const std::int64_t offset = shape[a] == 0 ? offset_ : offset_ + begin * strides_[a];
   return operation.finish(with_view(std::move(shape), std::move(strides), offset), attributes, [&] {
     return moving([a, begin, step](Backward& b) {

@@ -31,8 +31,8 @@ struct Recomputation {
 };
 Array recompute(Recomputation what);
 
-/// Converts the adjoints returned for a function of N arrays to a vector. They are a single array, or a tuple, pair or
-/// std::array of N arrays.
+/// Converts the adjoints returned for a function of N arrays to a vector. The adjoints can be a single array, or a
+/// tuple, pair or std::array of N arrays.
 template <std::size_t N, class R>
 std::vector<Array> adjoint_list(const R& given) {
   if constexpr (std::is_convertible_v<const R&, const Array&>) {
@@ -59,7 +59,7 @@ std::vector<Array> adjoint_list(const R& given) {
 /// can be differentiated again. `name` must be a string literal, because it is not copied.
 ///
 /// Throws ArgumentError if `forward` uses an array with history that is not an argument. Throws ShapeError if an
-/// adjoint has another shape than its argument.
+/// adjoint has a different shape than its argument.
 template <class F, class B>
 auto custom(const char* name, F forward, B backward) {
   return [=]<class... A>(const A&... arguments) -> Array {
@@ -84,8 +84,8 @@ auto custom(const char* name, F forward, B backward) {
 /// f again in the same Training mode and with the same counters.
 ///
 /// Gradients flow to the arguments. If f is a structure of arrays such as a layer, they also flow to f itself. Throws
-/// ArgumentError if f uses another array with history. f must read and draw the same values both times: Dropout does,
-/// but a Generator that you use yourself does not.
+/// ArgumentError if f uses another array with history. f must read and draw the same values both times. Dropout repeats
+/// its random numbers, but a Generator that f uses directly draws new ones.
 template <class F>
 auto recompute(F f) {
   return [f = std::move(f)]<class... A>(const A&... arguments) -> Array {
@@ -96,7 +96,7 @@ auto recompute(F f) {
       else
         return std::tuple<A...>(arguments...);
     }();
-    // Differentiable arrays become operands. The others are stored in `constants`.
+    // Differentiable arrays become operands. Other arrays are stored in `constants`.
     detail::Recomputation what;
     std::vector<bool> operand;  // one entry per array, in traversal order
     const auto constants = map_arrays(all, [&](const auto& a) -> Array {
@@ -243,9 +243,10 @@ auto with_gradient(K kernel, B backward) {
       return out;
     };
     const auto back = [=](const Array& g, const Array& y, std::span<const Array> x) {
-      detail::check_no_history(name, g, "its backward kernel has no derivative", "Use array operations, or custom");
+      detail::check_no_history(name, g, "but the backward kernel has no derivative", "Use array operations, or custom");
       for (const Array& a : x)
-        detail::check_no_history(name, a, "its backward kernel has no derivative", "Use array operations, or custom");
+        detail::check_no_history(name, a, "but the backward kernel has no derivative",
+                                 "Use array operations, or custom");
       std::vector<Array> rows = detail::contiguous_arrays(x), adjoints = detail::zero_adjoints(x);
       const Array value = y.as_contiguous(), adjoint = g.as_contiguous();
       std::vector<Array> written = detail::adjoints_of_floats(x, adjoints);

@@ -19,12 +19,12 @@ template <std::size_t... I>
 inline constexpr Wrt<I...> wrt{};
 
 /// True if the gradient contains an adjoint for this array of a differentiated argument. Otherwise the gradient
-/// contains an empty array in its place. It is found by argument-dependent lookup, so that types derived from Array can
-/// overload it.
+/// contains an empty array in its place. This function is found by argument-dependent lookup, so that types derived
+/// from Array can overload it.
 inline bool differentiable(const Array& a) { return is_float(a.dtype()); }
 /// True if an array that occurs several times in an argument has a single gradient. The gradient is the sum over all
-/// occurrences. It is returned for the first occurrence; the others get empty arrays. If false, each occurrence has its
-/// own gradient. Found by argument-dependent lookup, like `differentiable`.
+/// occurrences. It is returned for the first occurrence; the gradients of other occurrences are empty arrays. If false,
+/// each occurrence has its own gradient. Found by argument-dependent lookup, like `differentiable`.
 inline bool shares_gradient(const Array&) { return false; }
 /// The dtype of the gradient with respect to this array. Found by argument-dependent lookup, like `differentiable`.
 inline DType gradient_dtype(const Array& a) { return a.dtype(); }
@@ -135,7 +135,7 @@ R detached_value(const Leaves& leaves, const R& result) {
 /// f(x, more...) and its derivative with respect to x. x is an array or a structure of arrays (array/traversal.h).
 ///
 /// The gradient has the type of x. Its arrays have the same shapes, dtypes and devices; integers and bools are replaced
-/// by empty arrays. With `wrt<0, 2>` the gradient is a tuple for those arguments.
+/// by empty arrays. With `wrt<0, 2>`, the gradient is a tuple with one element for each of these arguments.
 ///
 /// f returns an array of one element, or a tuple whose first element is such an array. Only that array is
 /// differentiated.

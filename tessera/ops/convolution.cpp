@@ -112,8 +112,8 @@ Array spread(const char* name, WindowSpec::Kind kind, const Array& pooled, const
 
 Attributes window_attributes(const Windows2d& o) { return {{"windows", numbers(o)}}; }
 
-// The three products of a convolution: y from x and the weight; x from y and the weight (the adjoint); and the weight
-// from x and y. Each is linear in both operands, and its two derivatives are the other products.
+// The three products of a convolution compute y from x and the weight, x from y and the weight (the adjoint), and the
+// weight from x and y. Each product is linear in both operands, and its two derivatives are the other two products.
 Array images_of(const Array& x, const Array& weight, const std::optional<Array>& bias, Extents2d windows,
                 const Correlation& c);
 Array adjoint_images_of(const Array& y, const Array& weight, Extents2d extents, DType dtype, const Correlation& c);

@@ -36,7 +36,8 @@ struct Convolution2d {
 /// Throws ShapeError if shapes do not match, and DtypeError for integers.
 Array conv2d(const Array& x, const Array& weight, const std::optional<Array>& bias = {},
              const Convolution2d& options = {});
-/// Without a bias: conv2d(x, weight, {.padding = 1}). It is a template so that `{}` as third argument means "no bias".
+/// Without a bias: conv2d(x, weight, {.padding = 1}). It is a template so that `{}` as the third argument means "no
+/// bias".
 template <class Options = Convolution2d>
 Array conv2d(const Array& x, const Array& weight, const std::type_identity_t<Options>& options) {
   return conv2d(x, weight, std::nullopt, options);

@@ -19,8 +19,8 @@ struct Correlation {
 
 struct CorrelationSpec {
   enum Kind : std::uint8_t {
-    /// computes y (n, out, rows, columns) from x and the weight, which is packed in panels of as many channels as a
-    /// tile has
+    /// computes y (n, out, rows, columns) from x and the weight; each panel of the packed weight has the channels of
+    /// one tile
     images,
     weights  ///< computes the gradient of the weight from x and y by summing over images, rows and columns
   } kind = images;
@@ -38,8 +38,8 @@ struct CorrelationSpec {
   /// rows and columns of the kernel, then of the stride; 0 if known only at launch
   std::array<std::uint8_t, 4> sizes = {};
   static constexpr std::uint8_t no_edge = 255;
-  /// For images by channels: the padding of columns, if a tile is a whole row, its taps are known and the stride is 1.
-  /// The kernel then skips taps in the padding. Otherwise no_edge.
+  /// The padding of columns, or no_edge. If it is set, the kernel skips taps in the padding. It is set only for images
+  /// by channels, if a tile is a whole row, its taps are known and the stride is 1.
   std::uint8_t edge = no_edge;
   std::uint32_t staged = 0, sums = 0;  ///< number of elements in shared memory
   /// The number of channels of y in a tile.
@@ -62,7 +62,7 @@ ir::Function trace_correlation(const CorrelationSpec& spec);
 /// Elements after the last channel of y are 0.
 struct WeightPackSpec {
   DType from = DType::f32, to = DType::f32;
-  std::uint32_t width = 8, lanes = 8;  ///< channels of a panel, a multiple of `lanes`; threads
+  std::uint32_t width = 8, lanes = 8;  ///< channels of a panel (a multiple of `lanes`); threads of a block
   bool unit = true;                    ///< the taps of a row are contiguous
   bool flipped = false;                ///< taps are stored in reverse order
   friend bool operator==(const WeightPackSpec&, const WeightPackSpec&) = default;
@@ -77,7 +77,7 @@ ir::Function trace_weight_pack(const WeightPackSpec& spec);
 /// The extents of a band, and the part of the work that one block computes.
 struct CorrelationPlan {
   CorrelationSpec spec;
-  /// of a band; if `columns` is less than the columns of y, y is computed in parts
+  /// The extents of a band. If `columns` is less than the columns of y, y is computed in parts.
   std::int64_t images = 1, rows = 1, columns = 1;
   /// The staged rows in addition to those of the windows, the elements per row, and the padding rows that adjacent
   /// images share.

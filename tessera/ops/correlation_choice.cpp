@@ -47,13 +47,14 @@ std::int64_t room_of(const Tiles& tiles, DType sum) {
   return static_cast<std::int64_t>(std::min<std::uint64_t>(tiles.shared_bytes, 224 << 10) / dtype_size(sum) / 2);
 }
 
-/// True if blocks can stage bands of images. This requires CPU vectors and a kernel that reaches few elements.
+/// True if blocks can stage bands of images. This requires CPU vectors and a convolution kernel that is small enough
+/// for a band to fit in shared memory.
 bool by_bands(const Tiles& tiles, DType sum, const Correlation& c, const Shape& x) {
   return tiles.vectors && Edges(c, x).fit(room_of(tiles, sum));
 }
 
-/// Sets the extents of the band. If `rows` equals the number of rows of y, the band has whole images, otherwise `rows`
-/// of one image. Returns false if the band needs more than `most` positions.
+/// Sets the extents of the band. If `rows` equals the number of rows of y, the band has whole images; otherwise it has
+/// `rows` rows of one image. Returns false if the band needs more than `most` positions.
 bool set_band(CorrelationPlan& plan, const Edges& edges, const Shape& y, std::int64_t images, std::int64_t rows,
               std::int64_t most) {
   const bool whole = rows == y[2];
@@ -169,7 +170,7 @@ void Choice::images_by_windows() {
             of_tiles * (real(in_ * taps) * (std::max(each, 6.0) + 2) + chunks * 2 * sum_cycles * each) + staging(in_) +
             real(rows * in_ * taps) / 4 +
             real(rows * plan_.images * plan_.rows * ceil_div(y_[3], s.lanes)) * turn_cycles + 2000;
-        // On average, the other threads wait half a block for the last thread.
+        // On average, the other threads wait for the last thread for half the time of a block.
         s.tn = static_cast<std::uint32_t>(tn);
         if (better(block * (blocks / tiles_.compute_units + (tiles_.compute_units > 1 ? 0.5 : 0)))) best_ = plan_;
       }

@@ -81,7 +81,7 @@ struct Geometry {
 
 /// The work of one block of the kernel for the gradient of a weight. The block sums over some bands of images, for the
 /// channels of x from x0 and the channels of y from y0, in one group. Blocks with the same channels divide the bands
-/// among them. `part` is the number of this block among them.
+/// among themselves. `part` is the index of this block among these blocks.
 struct WeightBlock {
   using Value = ir::Value;
   Value x_block, y_block, x_blocks, y_blocks, groups, bands,
@@ -144,8 +144,8 @@ class CorrelationKernel {
   /// of the band must already be 0.
   void stage(const Geometry& g, const Band& b, const ir::BufferRef& x, const ir::BufferRef& to, Value channel,
              Value count, Value image0, Value active_images, Value row0) const {
-    // The first window that reads element `of` of x or a later one in this phase. With the extent as `of`, it is the
-    // end of the windows that read x.
+    // The first window that reads element `of` of x, or a later element, in this phase. If `of` is the extent of x, the
+    // result is the end of the windows that read x.
     const auto window = [](Value of, Value pad, Value phase, Value stride) {
       return ir::max(of + pad - phase + (stride - 1), 0) / stride;
     };

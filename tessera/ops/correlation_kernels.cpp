@@ -109,8 +109,8 @@ ir::Function Kernel::weights() {
     const Value row0 = band % own.bands * g.rows, active_rows = ir::min(g.rows, g.y_rows - row0);
     const Value image0 = band / own.bands * g.images, active_images = ir::min(g.images, g.n - image0);
     const Band b = g.band(active_rows);
-    // The staged channels of x are followed by the channels of y, at the positions of their windows. They are followed
-    // by a mask, which is nonzero at the positions of windows.
+    // The staged channels of x are followed by the channels of y, at the positions of their windows. The channels of y
+    // are followed by a mask, which is nonzero at the positions of windows.
     const Value steps = (g.used(b, active_images, active_rows) + (lanes_ - 1)) / lanes_, length = steps * lanes_;
     const Value y_start = own.x_block * b.channel(), valid = y_start + (own.y_block + (tm_ - 1)) / tm_ * tm_ * length;
     ir::barrier();

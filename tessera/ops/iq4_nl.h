@@ -13,8 +13,8 @@ namespace tessera::ops {
 /// Added to iq4_nl_values, so that they become unsigned bytes.
 inline constexpr std::int32_t iq4_nl_offset = 132;
 
-/// The code of each value in the table. The codes were found by a search that swaps two codes while that makes the
-/// circuit smaller, for all offsets and signs. The circuit has 12 operations with up to three operands.
+/// The code of each value in the table. The codes were found by a search over all offsets and signs, which swapped two
+/// codes as long as this made the circuit smaller. The circuit has 12 operations with up to three operands.
 inline constexpr std::array<std::uint8_t, 16> iq4_nl_codes = {10, 14, 8, 9, 11, 5, 13, 15, 2, 0, 6, 12, 4, 1, 3, 7};
 
 /// Computes the bits of value + offset, lowest first, from the bits of the codes. Each bit position of a Word belongs

@@ -67,12 +67,15 @@ ir::Value activate(Activation activation, ir::Value x);
 
 // weight_kernels.cpp
 
-/// The number of words for a block of 32 activations. They are: the scale (as bits), the initial value of a product's
-/// sum, which corrects the offset of the weight (see QuantiseSpec), the initial value for the last 16 columns, scale
-/// times sum (as bits), then 8 words of 4 integers each.
+/// The number of words for a block of 32 activations, and the number of words before the integers. The words are:
+/// - the bits of the scale;
+/// - the initial value of a product's sum, which corrects the offset of the weight (see QuantiseSpec);
+/// - the initial value for the last 16 columns;
+/// - the bits of the scale times the sum;
+/// - 8 words of 4 integers each.
 inline constexpr std::uint32_t activation_words = 12, activation_heading = 4;
 
-/// A packed weight. `group` rows are interleaved, so that the values of their rows are adjacent. The layouts are:
+/// A packed weight. `group` rows are interleaved: their values for the same column are adjacent. The layouts are:
 /// - f32, f16, bf16: [group][column][row]
 /// - quantised: words, u32 [group][column / 32][word][row], as in UnpackedBlock; then scales and minimums,
 ///   [group][column / columns of a block][scale, minimum][row]; then the factors, if there are any, u16 [group][column
@@ -110,7 +113,7 @@ struct LinearPanelSpec {
 struct QuantiseSpec {
   std::uint32_t tokens = 1;
   std::int32_t offset = 0;  ///< the sums of the integers are multiplied by -offset
-  bool halves = false;      ///< true: one sum per 16 columns; false: one sum for all 32 columns, and 0
+  bool halves = false;      ///< true: one sum per 16 columns; false: one sum for all 32 columns, followed by 0
   std::uint32_t lanes =
       0;  ///< threads that process a block of 32 together, as one vector; 0 means one thread per block
   friend bool operator==(const QuantiseSpec&, const QuantiseSpec&) = default;
@@ -164,8 +167,8 @@ struct ProductSpec {
   bool flipped = false;                              ///< the taps of the weight are in reverse order
   std::uint8_t kernel_rows = 0, kernel_columns = 0;  ///< extents of a window; 0 if known only at launch
   /// Nonzero if the product is computed with matrix fragments. The tile of a block then consists of workers_m x
-  /// workers_n parts. Each part has tm x tn fragments and belongs to one subgroup. `tx` is the number of threads. If 0,
-  /// each thread computes its own sums.
+  /// workers_n parts. Each part has tm x tn fragments and belongs to one subgroup. `tx` is the number of threads. If
+  /// `workers_m` is 0, each thread computes its own sums.
   std::uint32_t workers_m = 0, workers_n = 0;
 
   bool by_fragments() const { return workers_m != 0; }
@@ -207,8 +210,8 @@ struct PackSpec {
   /// columns of a panel; threads, which pack `lanes` columns at a time
   std::uint32_t width = 4, lanes = 4;
   bool unit_outer = false, unit_k = false;
-  /// The number of panels that one block packs. If memory is contiguous across panels, they have at least 64 elements
-  /// together.
+  /// The number of panels that one block packs. If memory is contiguous across panels, these panels together have about
+  /// 64 columns.
   std::uint32_t together() const { return unit_outer ? std::max(1u, 64 / width) : 1; }
   friend bool operator==(const PackSpec&, const PackSpec&) = default;
   std::size_t hash() const {
@@ -236,8 +239,9 @@ struct PackedSpec {
   /// The kernel updates a strided matrix: beta times its elements plus alpha times the sums. `c_unit`: the columns of
   /// the matrix are contiguous. `lower`: elements above the diagonal are not written.
   bool update = false, lower = false, c_unit = false;
-  /// For updates: elements of shared memory into which a block packs each panel of the right factor itself. If 0, the
-  /// factor is read in place. If `b_unit_k` is true, its columns are contiguous along k.
+  /// For updates: the number of elements of shared memory into which each block packs panels of the right factor
+  /// itself. If 0, the factor is read in place. If `b_unit_k` is true, the columns of the factor are contiguous along
+  /// k.
   std::uint32_t staged = 0;
   bool b_unit_k = false, b_unit_n = false;
   friend bool operator==(const PackedSpec&, const PackedSpec&) = default;
@@ -259,8 +263,8 @@ ir::Function trace_packed_product(const PackedSpec& spec);
 constexpr std::uint64_t packed_tiles(const PackedSpec& s) {
   return std::max<std::uint64_t>(1, s.sums_bytes / (std::uint64_t{s.tm} * s.tn * s.lanes * dtype_size(s.sum)));
 }
-/// How a product is computed: the number of panels of a block, and the number of steps along k that are applied to all
-/// of them at a time.
+/// How a product is computed: the number of panels of a block, and the number of steps along k that the block applies
+/// to all its panels at a time.
 struct PackedPlan {
   PackedSpec spec;
   PackSpec pack_a, pack_b;  ///< used if `spec` says that the factor is packed

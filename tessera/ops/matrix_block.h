@@ -36,8 +36,8 @@ void join_views(const char* operation, std::span<BufferView> views, std::span<Ma
 /// diagonal of c are computed. If `b_packed` is true, the memory of b was packed by pack_rhs.
 void update(const MatrixBlock& c, const MatrixBlock& a, const MatrixBlock& b, double alpha, double beta, bool lower,
             bool b_packed = false);
-/// Solves t x = b and overwrites b with x. No operand may be empty. Only the lower triangle of t is read. It may be in
-/// the same memory as b.
+/// Solves t x = b and overwrites b with x. No operand may be empty. Only the lower triangle of t is read. t and b may
+/// be in the same memory.
 void solve_lower(const MatrixBlock& t, const MatrixBlock& b, bool unit_diagonal);
 /// Computes the Cholesky factorisation of a in place, in its lower triangle. `failure` and `order` have the same
 /// meaning as in cholesky_into.

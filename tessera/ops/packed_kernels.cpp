@@ -82,7 +82,7 @@ ir::Function trace_packed_product(const PackedSpec& s) {
   // The order must match packed_product (product.cpp), which omits the arguments that a specification does not use.
   auto number_if = [&](bool used, const char* name) { return used ? number(name) : ir::index_literal(0); };
   const ir::Value m = number("m"), n = number("n"), k = number("k");
-  // The panels of each factor in a block, and the steps along k that the block applies to all of them at a time.
+  // The panels of each factor in a block, and the steps along k that the block applies to all these panels at a time.
   const ir::Value block_rows = number_if(!s.whole, "block_rows"), block_columns = number_if(!s.whole, "block_columns"),
                   depth = number_if(!s.whole, "depth"),
                   row_blocks = number_if(!s.whole && (s.batched || !s.columns_first), "row_blocks");
@@ -217,7 +217,7 @@ ir::Function trace_packed_product(const PackedSpec& s) {
           else
             ir::if_(last, edge);
         };
-        // their code is too long to be emitted twice
+        // the code of these functions is too long to be emitted twice
         if (s.activation == Activation::silu || s.activation == Activation::gelu) {
           rest();
           return;
@@ -329,8 +329,8 @@ PackedPlan choose_packed(const Tiles& tiles, const ProductSpec& s, std::int64_t 
     if (plan.block_rows * plan.block_columns == 1) break;
   }
   p.whole = plan.depth == k && blocks() == batch;
-  // Consecutive blocks read the same part of one factor and all of the other. That factor comes from the L2 cache if it
-  // fits, otherwise it is read from memory each time.
+  // Consecutive blocks read the same part of one factor and all of the other factor. The other factor comes from the L2
+  // cache if it fits there; otherwise it is read from memory each time.
   const auto read = [&](std::int64_t count, std::int64_t times) {
     const double bytes = static_cast<double>(count * k) * static_cast<double>(size);
     return bytes <= 1 << 20 ? bytes : bytes * static_cast<double>(times);

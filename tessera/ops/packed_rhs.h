@@ -12,7 +12,7 @@ namespace tessera::ops {
 bool is_packing_worthwhile(Device device, std::int64_t m, std::int64_t n, std::int64_t k);
 
 /// Packs b (k, n) in panels of columns for multiply_packed_into on b's device. b has a float dtype. The result is
-/// one-dimensional, has dtype f64 if b has, otherwise f32, and is up to one panel larger than k n elements.
+/// one-dimensional, with up to one panel more than k n elements. Its dtype is f64 if b is f64, otherwise f32.
 Array pack_rhs(const Array& b);
 
 /// Computes multiply_into(c, a, b, how) with `packed` from pack_rhs(b). The results are bit-identical. Requires that

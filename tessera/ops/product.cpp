@@ -154,7 +154,7 @@ std::optional<BlasMatrix> blas_matrix(DType dtype, std::int64_t rows, std::int64
 }
 
 /// Computes the product (batch, m, n) with the vendor's library. Returns std::nullopt if the library cannot or should
-/// not compute it. Parts of the epilogue that the library does not support are applied to its f32 sums, like in our own
+/// not compute it. Parts of the epilogue that the library does not support are applied to its f32 sums, as in Tessera's
 /// kernels.
 std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, std::array<std::int64_t, 3> sizes,
                                const BatchDims& dims, DType result, const Epilogue& epilogue) {
@@ -178,7 +178,8 @@ std::optional<Array> by_vendor(const Array& a, const Array& b, const Sides& s, s
     if (!vendor_product(call)) return std::nullopt;
     return out;
   };
-  // relu is always applied by our own kernel, which propagates NaN. The libraries do not document whether theirs does.
+  // relu is always applied by Tessera's kernel, which propagates NaN. The libraries do not document whether their relu
+  // does.
   if (epilogue.bias && bias_fits && epilogue.activation == Activation::none) {
     call.product.bias = true;
     const Array bias = epilogue.bias->as_contiguous();

@@ -27,8 +27,8 @@ struct Epilogue {
 /// 32-bit floats are accumulated in f32, f64 in f64. The result has the promoted dtype of the floats. Bools and
 /// integers of less than 32 bits return i32. Wider integers keep their dtype and wrap on overflow.
 ///
-/// Throws ShapeError with both shapes if they do not match. Throws DtypeError for silu or gelu of integers, and if
-/// `dtype` is set but it or an operand is not a float.
+/// Throws ShapeError with both shapes if they do not match. Throws DtypeError for silu or gelu of integers, or if
+/// `dtype` is set and either `dtype` or an operand's dtype is not a float dtype.
 Array matmul(const Array& a, const Array& b, const Epilogue& epilogue);
 Array matmul(const Array& a, const Array& b);
 

@@ -23,11 +23,11 @@ Position::Position(Array in_memory) {
   if (in_memory.dtype() != DType::i32)
     fail<DtypeError>({.operation = "Position",
                       .with = {{"dtype", std::string(dtype_name(in_memory.dtype()))}},
-                      .wrong = "a position in memory must be an i32"});
+                      .wrong = "the array that contains the position must have dtype i32"});
   if (in_memory.size() != 1 || !in_memory.contiguous())
     fail<ShapeError>({.operation = "Position",
                       .with = {{"shape", to_string(in_memory.shape())}},
-                      .wrong = "a position in memory must be a single number"});
+                      .wrong = "the array that contains the position must have exactly one element"});
   memory_ = std::move(in_memory);
 }
 

@@ -103,7 +103,7 @@ void backward(Backward& b, const Attention& a, const Array& sums) {
   const Array &g = b.adjoint(), q = b.operand(0), k = b.operand(1), v = b.operand(2);
   if (a.mask) static_cast<void>(b.operand(3));  // checks that the mask was not modified
   for (const Array* x : {&g, &q, &k, &v})
-    detail::check_no_history("scaled_dot_product_attention", *x, "second derivatives are not supported",
+    detail::check_no_history("scaled_dot_product_attention", *x, "but second derivatives are not supported",
                              "Write it with matmul and softmax if you need second derivatives");
   const Device device = q.device();
   const auto zeros = [&](const Array& like) { return Array::zeros(like.shape(), a.dtype, device); };

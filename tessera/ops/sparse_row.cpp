@@ -59,7 +59,7 @@ ir::Function trace_sparse_row(const SparseRowSpec& s) {
     for (const ir::Variable& v : sums) values.push_back(v.get());
     return values;
   };
-  // Combines sums pairwise, in the order in which thread `number` of `of` active threads would do it.
+  // Returns the sums that thread `number` would have in a pairwise reduction when `of` threads are still active.
   const std::function<std::vector<ir::Value>(int, int)> halves = [&](int number, int of) {
     if (of == lanes) return sum_of(number);
     std::vector<ir::Value> a = halves(number, 2 * of);

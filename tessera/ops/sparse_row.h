@@ -7,8 +7,8 @@
 
 namespace tessera::ops {
 
-/// A weight (outputs, inputs) of f32, reordered for sparse inputs. A block computes as many outputs as it has sums in
-/// registers, and for these outputs the weights of an input are contiguous. Inputs that are added to the same sum are
+/// A weight (outputs, inputs) of f32, reordered for sparse inputs. A block computes one output for each of its sums in
+/// registers. For these outputs, the weights of an input are contiguous. Inputs that are added to the same sum are
 /// adjacent.
 class SparseRowWeight {
  public:

@@ -28,13 +28,13 @@ struct Rotary {
   RotaryPairs pairs = RotaryPairs::adjacent;  ///< The elements that form a pair.
   std::int64_t dimensions = 0;                ///< number of elements of each head that are rotated, even; 0: all
   float base = 10000.0f;                      ///< between 1e-9 and 1e30
-  float scale = 1.0f;                         ///< positions are multiplied by it (linear scaling: 1 / factor)
+  float scale = 1.0f;                         ///< multiplies positions (linear scaling: 1 / factor)
   std::optional<Array> factors = {};  ///< f32 (dimensions / 2,): each frequency is divided by its factor (Llama 3.1)
-  float magnitude = 1.0f;             ///< rotated elements are multiplied by it (YaRN, LongRoPE)
+  float magnitude = 1.0f;             ///< multiplies rotated elements (YaRN, LongRoPE)
 };
-/// The position of the first token. It is either a number, or one i32 in device memory. Memory is read when the kernel
-/// runs, so that a recorded Sequence can be replayed at another position. A position in memory is not checked: the
-/// caller must ensure that it is in range.
+/// The position of the first token. It is either a number, or one i32 in device memory. The array is read when the
+/// kernel runs, so that a recorded Sequence can be replayed at another position. A position in device memory is not
+/// checked: the caller must ensure that it is in range.
 class Position {
  public:
   Position(std::int64_t number) : number_(number) {}

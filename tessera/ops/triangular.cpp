@@ -102,7 +102,7 @@ void check_system(const char* operation, const Array& t, const Array& b, const T
                       .with = {{"t", to_string(t.shape())},
                                {"b", to_string(b.shape())},
                                {"side", system.side == Side::left ? "left" : "right"}},
-                      .wrong = "t must be (n, n), and b (n), (n, m), or (m, n) for side right"});
+                      .wrong = "t must be (n, n), and b must be (n,) or (n, m), or (m, n) for Side::right"});
   check_real(operation, t, b);
   if (t.device() != b.device())
     fail<DeviceError>({.operation = operation,

@@ -33,7 +33,7 @@ class WeightMemory {
   /// The device.
   Device device() const { return device_; }
   /// Announces a weight that will be packed into this memory. The order is irrelevant. Announced weights share
-  /// storages; each other weight gets its own storage.
+  /// storages; every other weight gets a separate storage.
   void expect(WeightFormat format, std::int64_t rows, std::int64_t columns);
   /// Returns `bytes` of memory as a storage and an offset, which is a multiple of `alignment`. Throws OutOfMemory.
   std::pair<std::shared_ptr<Storage>, std::uint64_t> take(std::uint64_t bytes);
@@ -65,8 +65,8 @@ class Weight {
                      std::int64_t columns, WeightMemory& memory, std::string label = {});
 
   /// Quantises a matrix (rows, columns) on the host, with ggml's rounding, and packs it for `device`. Throws
-  /// ArgumentError for formats other than f32, f16, bf16, q8_0 and q4_0. Throws ShapeError if it is not a matrix, or if
-  /// a row is not a whole number of blocks.
+  /// ArgumentError for formats other than f32, f16, bf16, q8_0 and q4_0. Throws ShapeError if `matrix` is not
+  /// two-dimensional, or if a row is not a whole number of blocks.
   static Weight of(const Array& matrix, WeightFormat format, Device device, std::string label = {});
 
   /// False for a default-constructed weight.

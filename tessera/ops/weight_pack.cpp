@@ -261,7 +261,7 @@ std::pair<std::shared_ptr<Storage>, std::uint64_t> WeightMemory::take(std::uint6
   bytes = aligned(bytes);
   std::vector<Places::Place>& free = places_->free[bytes];
   if (free.empty()) {
-    // Allocates this size together with as many other announced sizes as fit, largest first.
+    // Allocates this size together with other announced sizes, largest first, until no other size fits.
     std::vector<std::uint64_t> sizes = {bytes};
     std::uint64_t sum = bytes;
     const auto planned = places_->expected.find(bytes);

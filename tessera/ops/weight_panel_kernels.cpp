@@ -20,8 +20,8 @@ ir::Function trace_linear_panel(const LinearPanelSpec& spec) {
   const auto x = ir::buffer_param("x", quantised ? DType::u32 : DType::f32, ir::Access::read);
   const auto y = ir::buffer_param("y", DType::f32, ir::Access::read_write);
   const auto number = [](const char* name) { return ir::scalar_param(name, DType::index); };
-  // A step along a row is a part of 32 columns if the weight is quantised, otherwise one column. A block has at most as
-  // many groups and tiles as the panel.
+  // A step along a row is a part of 32 columns if the weight is quantised, otherwise one column. The specification
+  // limits the number of groups and tiles of a block.
   const ir::Value rows = number("rows"), steps = number("steps"), count = number("tokens"), tiles = number("tiles"),
                   groups = number("groups"), block_groups = number("block_groups"), block_tiles = number("block_tiles");
 

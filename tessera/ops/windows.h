@@ -42,7 +42,7 @@ ir::Function trace_windows(const WindowSpec& spec);
 
 /// Returns the position of the first largest element of each window (row * columns + column, i32).
 Array max_positions2d(const Array& x, const Pool2d& options);
-/// Returns images of `extents` in which each element is the sum of the elements of `pooled` that have its position.
+/// Returns images of `extents` in which each element is the sum of the elements of `pooled` with that position.
 Array unpool2d(const Array& pooled, const Array& positions, Extents2d extents, const Pool2d& options);
 /// The adjoint of average_pool2d.
 Array average_unpool2d(const Array& pooled, Extents2d extents, const Pool2d& options);

@@ -215,7 +215,7 @@ bool TaskAccesses::used_by_others(AccessOrder& order, Access mode, const Storage
 }
 
 void TaskAccesses::declare_reduction(Array& array, Combine op) {
-  check_no_history("reduce", array, "gradients do not pass through tasks",
+  check_no_history("reduce", array, "but gradients do not pass through tasks",
                    "Pass stop_gradient(x), or compute it outside of tasks");
   if (array.bytes() == 0) return declare(array, Access::inout, MatrixPart::none);  // nothing to combine
   if (array.pending()) array.eval();
@@ -292,7 +292,7 @@ void TaskAccesses::declare(StoredAccess& access) {
   const AccessDetails* const more = access.known_details();
   const Array* const array = more == nullptr ? nullptr : more->external != nullptr ? more->external : &*more->array;
   if (array != nullptr)
-    check_no_history(to_string(access.mode_), *array, "gradients do not pass through tasks",
+    check_no_history(to_string(access.mode_), *array, "but gradients do not pass through tasks",
                      "Pass stop_gradient(x), or compute it outside of tasks");
   std::uint64_t bytes = dtype_size(access.dtype_);  // size of a contiguous array that starts at the first byte
   if (array == nullptr)

@@ -14,7 +14,8 @@
 namespace tessera {
 namespace {
 
-// The number of rows that always fits in y and z with 65,535 blocks, independent of the registers that a kernel needs.
+// The number of rows that always fits in y and in z, with 65,535 blocks, regardless of the registers that a kernel
+// needs.
 constexpr std::int64_t most_y = 65535 * 256, most_z = 65535 * 64;
 
 class LargeGrids : public ::testing::TestWithParam<Device> {

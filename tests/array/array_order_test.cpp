@@ -50,7 +50,8 @@ template <class T>
 class Values {
  public:
   explicit Values(std::mt19937_64& random) : random_(random) {}
-  /// Random elements. They have arbitrary bit patterns, or only a few distinct values. Some are special values.
+  /// Random elements, some of which are special values. They have either arbitrary bit patterns or only a few distinct
+  /// values.
   std::vector<T> some(std::int64_t n) {
     std::vector<T> out;
     const bool few = random_() % 2 == 0;
@@ -104,13 +105,13 @@ void check_sort(std::mt19937_64& random, const Shape& shape, int axis) {
 }
 
 TEST_P(OnEveryDevice, SortMatchesStdStableSort) {
-  // Covers all methods: rows of one element, rows of up to 128 elements by counting, longer rows in one run and in
+  // Covers all methods. Rows of up to 128 elements are sorted by counting, and longer rows by a radix sort in one or
   // several runs. On cpu, rows of 33 to 1024 elements are sorted by a network.
   const bool slow = GetParam().backend == Backend::interp;
   for (const Shape& s :
        {Shape{1}, Shape{2}, Shape{128}, Shape{129}, Shape{3, 130}, Shape{slow ? 700 : 70001}, Shape{5, 1}})
     check_sort<float>(random, s, -1), check_sort<std::int32_t>(random, s, -1);
-  // The network sorts blocks of 16 elements and merges them. The last run of a merge may be short or missing.
+  // The network sorts blocks of 16 elements and merges the blocks. The last run of a merge may be short or missing.
   if (blocks_are_vectors(GetParam().backend))
     for (const std::int64_t n :
          {33, 48, 49, 63, 65, 100, 127, 200, 257, 350, 400, 470, 500, 513, 700, 1000, 1024, 1025})
@@ -127,7 +128,7 @@ TEST_P(OnEveryDevice, SortMatchesStdStableSort) {
     for (const std::int64_t n : {40, 1000, 1500}) check(random, {n}, 0);
 }
 
-TEST_P(OnEveryDevice, SortsViewsPendingAndEmptyArrays) {
+TEST_P(OnEveryDevice, SortsViewsPendingArraysAndEmptyArrays) {
   const Array x = Array::from(numbers(600, -9, 9));
   for (const DType t : {DType::f16, DType::bf16}) {
     const Array small = x.astype(t);
@@ -199,7 +200,7 @@ TEST_P(OnEveryDevice, MaskedSelectMatchesNumPy) {
   expect_throw<Error>([&] { masked_select(small, Array::from({true, false})); }, {"the array's first axes"});
 }
 
-// As in NumPy, such arrays are treated as shape (1,). The position that argmax returns also has no axes.
+// As in NumPy, arrays without axes are treated as shape (1,). The position that argmax returns also has no axes.
 TEST_P(OnEveryDevice, TreatsArraysWithoutAxesAsOneDimensional) {
   const Array five = Array::full({}, 5), zero = Array::zeros({});
   for (const int axis : {0, -1}) {

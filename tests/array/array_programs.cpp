@@ -99,8 +99,8 @@ class Program {
   void keep(Step step, Array a) {
     step.to = ++made_;
     if (options_.after) options_.after(step, a);
-    // Most operands are released, like the operands of a longer expression. Intermediate results that are used only
-    // there are never stored.
+    // Most operands are released, like the operands of a longer expression. Intermediate results that only this
+    // expression uses are never stored.
     for (const std::size_t number : step.from)
       if (below(3) != 0) std::erase_if(arrays_, [&](const Named& n) { return n.first == number; });
     arrays_.emplace_back(step.to, std::move(a));
@@ -221,7 +221,7 @@ class Program {
     return true;
   }
 
-  // A float expression that a compiler might want to contract or reorder. Often its sum follows.
+  // A float expression that a compiler might want to contract or reorder. It is often followed by its sum.
   bool chain() {
     std::size_t at = below(arrays_.size());
     if (!is_float(arrays_[at].second.dtype()) || arrays_[at].second.size() < 2) return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random array programs. A seed determines the operations and the data, independent of when and by which thread arrays
+// Random array programs. A seed determines the operations and the data, regardless of when and by which thread arrays
 // are computed. The choice of operations depends only on shapes and dtypes.
 #pragma once
 

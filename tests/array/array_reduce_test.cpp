@@ -117,7 +117,7 @@ TEST_P(OnEveryDevice, ReductionFusesAPendingExpression) {
   EXPECT_EQ(fused, apart) << "bitwise equal";
 }
 
-// Regressions: each value was different if its operands had been computed before.
+// Regression tests: each value used to be different if its operands had already been computed.
 TEST_P(OnEveryDevice, ReadingIntermediateResultsDoesNotChangeValues) {
   const auto value = [](const Array& a) { return a.astype(DType::f32).to_vector<float>()[0]; };
   for (bool looked_at : {false, true}) {
@@ -128,7 +128,7 @@ TEST_P(OnEveryDevice, ReadingIntermediateResultsDoesNotChangeValues) {
     for (DType t : {DType::f16, DType::bf16}) {
       const Array y = Array::full({1}, t == DType::f16 ? 2048 : 256, t);
       const Array z = look(y + 1);
-      EXPECT_TRUE((z == y).to_vector<bool>()[0]) << "rounded, as it is printed";
+      EXPECT_TRUE((z == y).to_vector<bool>()[0]) << "rounded, as printed";
       EXPECT_EQ(value(look(y + 1) - y), 0);
     }
     const Array y = Array::full({1}, 2048, DType::f16);
@@ -142,7 +142,7 @@ TEST_P(OnEveryDevice, ReadingIntermediateResultsDoesNotChangeValues) {
   }
 }
 
-// The form of the sum depends only on the shape. It does not depend on where the inputs of the expression are stored.
+// The kernel form of a sum depends only on the shape, not on whether its argument has been computed.
 TEST_P(OnEveryDevice, SumDoesNotDependOnWhenItsArgumentIsComputed) {
   const Array x = Array::from(numbers(512 * 300), Shape{512, 300}),
               y = Array::from(numbers(300 * 512), Shape{300, 512});
@@ -166,8 +166,8 @@ TEST_P(OnEveryDevice, SumDoesNotDependOnWhenItsArgumentIsComputed) {
   }
 }
 
-// The reduced dimensions are not contiguous in any view. Rows are shorter and longer than a vector and can end at any
-// lane.
+// The reduced dimensions are not contiguous in any view. Some rows are shorter and some are longer than a vector, and
+// they can end at any lane.
 TEST_P(OnEveryDevice, SumsOverSeveralDimensionsAreTheSameIfFused) {
   const auto check = [&](const Shape& shape, const std::vector<int>& axes) {
     Shape wider = shape, side(shape.size(), 1);

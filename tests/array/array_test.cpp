@@ -518,7 +518,7 @@ TEST_P(OnEveryDevice, WritesEvaluatePendingReadersFirst) {
   Array alias = v;
   alias += Array::ones({2});
   EXPECT_EQ(w.to_vector<float>(), (std::vector<float>{4, 7}));
-  // The same for a fill, an upload through assign, and a copy.
+  // The same applies to a fill, an upload through assign, and a copy.
   const Array before_fill = u + 10;
   u.fill(0);
   EXPECT_EQ(before_fill.to_vector<float>(), (std::vector<float>{11, 12}));

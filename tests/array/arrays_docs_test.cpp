@@ -37,7 +37,7 @@ TEST(DevicesDocs, HeaderExamplesAreCompiled) {
 // The blocks must match the pages exactly.
 // clang-format off
 
-TEST(ArraysDocs, Expressions) {
+TEST(ArraysDocs, EvaluatesExpressions) {
 Array x = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2});
 Array y = exp(-0.5 * x * x) / sum(x, {1}, true);  // only the sum has run yet
 auto values = y.to_vector<float>();               // one kernel
@@ -78,14 +78,14 @@ Array positive = masked_select(scores, scores > 0);  // [0.3, 2.5, 2.5]
   EXPECT_EQ(positive.to_vector<float>(), (std::vector{0.3f, 2.5f, 2.5f}));
 }
 
-TEST(ArraysDocs, LinearAlgebraInPlace) {
+TEST(ArraysDocs, FactorisesAMatrixInPlace) {
   // [4 2; 2 10] in tiles of one element: its factor is [2 0; 1 3].
   Array a11 = Array::full({1, 1}, 4.), a21 = Array::full({1, 1}, 2.), a22 = Array::full({1, 1}, 10.);
 Array failure = Array::zeros({1}, DType::i32);                              // one for all tiles
 cholesky_into(a11, failure);                                                // a11 = l11
 solve_triangular_into(a11, a21, {.side = Side::right, .transposed = true});  // a21 = a21 l11^-T
 multiply_into(a22, a21, a21.transpose(), {.alpha = -1, .lower = true});
-cholesky_into(a22, failure, a11.shape(0));                                  // offset of the order that is reported
+cholesky_into(a22, failure, a11.shape(0));                                  // rows of the matrix above this tile
 check_cholesky(failure);                                                    // the only call that blocks the host
 
   EXPECT_FLOAT_EQ(a11.item<float>(), 2);
@@ -98,7 +98,7 @@ struct Model { std::vector<Linear> layers; std::map<std::string, Array> extra; }
 
 Model small_model() { return {{{Array::ones({8, 4}), Array::zeros({4})}}, {{"a.b", Array::ones({2})}}}; }
 
-TEST(ArraysDocs, StructuresAndFiles) {
+TEST(ArraysDocs, SavesAndLoadsStructures) {
   Model model = small_model();
   testing::internal::CaptureStdout();
 for_each_array(model, [](const Array& a, const Path& path) { std::cout << path.text() << " " << a.bytes() << "\n"; });
@@ -123,7 +123,7 @@ Array weight = file.load("layers.0.weight");
   std::filesystem::current_path(before);
 }
 
-TEST(ArraysDocs, HostAccess) {
+TEST(ArraysDocs, HostAccessModifiesElements) {
   const DeviceScope scope(Device{Backend::interp});
 Array x = Array::zeros({4});
 {
@@ -151,7 +151,7 @@ struct Names : ArrayObserver {
 
 auto scale = kernel("scale", [](Buffer<float> y, Val<float> by) { y[global_id()] *= by; });
 
-TEST(DevicesDocs, QueuesEventsAndSequences) {
+TEST(DevicesDocs, QueueAndSequenceExamplesWork) {
   const Device device{};
   const DeviceScope on(device);
   Array x = Array::ones({4}), y = Array::zeros({4});

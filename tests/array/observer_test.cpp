@@ -60,8 +60,8 @@ struct Call {
   bool in_place = false;
 };
 
-// Calls of all functions in installed headers that return or write arrays, except functions that only call others.
-// `make` creates their operands.
+// Calls of all functions in installed headers that return or write arrays, except functions that only call other
+// functions. `make` creates their operands.
 std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { return x; }) {
   const Array a = make(Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2})), b = make(Array::ones({2, 2})), c = a > 2;
   const Array ids = Array::from({std::int32_t{1}, std::int32_t{0}}), i = a.astype(DType::i32);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Safetensors files: round trips on every device; hand-written files, each invalid file next to a valid one; truncated
-// and damaged files from a printed seed, with the memory that the reader allocates for them.
+// Safetensors files: round trips on every device, hand-written valid and invalid files, and files that are truncated or
+// damaged at random (the seed is printed). Also tests how much memory the reader allocates.
 #include "tessera/array/safetensors.h"
 
 #include <gtest/gtest.h>
@@ -115,7 +115,7 @@ TEST(Safetensors, ReadsAHandWrittenFile) {
 
   EXPECT_TRUE(parse(file_of("{}", "")).tensors().empty());
   EXPECT_EQ(parse(file_of(R"({"__metadata__":{"k":"v"}})", "")).metadata().at("k"), "v");
-  // A scalar, and two tensors without elements. One of them is between others.
+  // A scalar, and two tensors without elements, one of which lies between other tensors.
   const std::string three = file_of(
       R"({"s":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"z":{"dtype":"F64","shape":[3,0],"data_offsets":[1,1]},)"
       R"("y":{"dtype":"F32","shape":[0],"data_offsets":[2,2]},"t":{"dtype":"I8","shape":[1],"data_offsets":[1,2]}})",
@@ -258,7 +258,7 @@ TEST(SafetensorsMalformed, RejectsInvalidTensorEntries) {
   const std::string s = a + " shape", n = ", expected a non-negative integer";
   expect_bad(header("\"\"", "[0,1]"), 1, "\"\"", s, "found a string, expected a list of numbers");
   expect_bad(header("[-1]", "[0,1]"), 1, "-1", s, "found a negative number" + n);
-  expect_bad(header("[1.0]", "[0,1]"), 1, "1.0", s, "found a number that is not an integer, or too large" + n);
+  expect_bad(header("[1.0]", "[0,1]"), 1, "1.0", s, "found a number that is too large or not an integer" + n);
   expect_bad(header("[1e0]", "[0,1]"), 1, "1e0", s, n);
   expect_bad(header("[true]", "[0,1]"), 1, "true", s, "found a bool" + n);
   expect_bad(header("[18446744073709551616]", "[0,1]"), 1, "1844", s, n);
@@ -405,7 +405,7 @@ TEST(Safetensors, DamagedFilesAreRejectedWithoutLargeAllocations) {
     } catch (const FormatError&) {
       taken = most_held - before;
     }
-    // Twice the size of the header, a tree node and a tensor for each entry, and messages.
+    // The bound covers twice the size of the header, a tree node and a tensor for each entry, and messages.
     if (taken > worst) worst = taken, worst_file = bytes;
     ASSERT_LE(taken, 8192 + 16 * bytes.size()) << bytes;
   }

@@ -122,7 +122,7 @@ TEST_P(OnEveryDevice, LoadArraysListsAllMismatchesAndWritesNothing) {
   for (const std::string& name : report.loaded) want[name] = contents(saved)[name];
   EXPECT_EQ(contents(loaded), want);
 
-  // Arrays that cannot be written are detected before the first write, also in a partial load.
+  // Arrays that cannot be written are detected before the first write, even in a partial load.
   std::vector<Array> pair = {Array::zeros({2}), Array::zeros({1}).broadcast_to({2})};
   save_arrays(std::vector<Array>{Array::ones({2}), Array::ones({2})}, path);
   expect_throw<ArgumentError>([&] { load_arrays(pair, path); }, {"1 is a broadcast array here"});

@@ -23,8 +23,8 @@ struct Case {
 
 /// Returns all cases below.
 std::vector<Case> grad_cases();
-/// Cases for array.h, products and transformer operations, and cases for array/functions.h, convolution.h and
-/// attention.h.
+/// The two parts of grad_cases. The first covers array.h, products and transformer operations. The second covers
+/// array/functions.h, convolution.h and attention.h.
 std::vector<Case> array_cases();
 std::vector<Case> function_cases();
 

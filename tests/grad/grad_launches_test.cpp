@@ -22,7 +22,7 @@ using test::Launches;
 using test::OnEveryDevice;
 TESSERA_ON_EVERY_DEVICE();
 
-/// Counts the launches of the backward pass only. The forward pass is run and evaluated before.
+/// Counts the launches of the backward pass only. The forward pass is run and evaluated beforehand.
 template <class F, class X>
 void expect_walk(F f, const X& x, std::uint64_t most_launches, std::uint64_t most_bytes, const char* what) {
   for (const bool first : {true, false}) {  // the first call does one-time work, such as creating tables
@@ -58,7 +58,7 @@ TEST_P(OnEveryDevice, BackwardOfAGatedUnitTakesOneLaunch) {
 TEST_P(OnEveryDevice, BackwardOfRowOperationsTakesFewLaunches) {
   const Array x = random_normal({rows, columns}, 1).eval(), weight = random_uniform({columns}, 2, 1, 2).eval();
   const Array g = random_normal({rows, columns}, 3).eval();
-  // The launches compute one number per row, and all elements.
+  // The first launch computes one number per row, the second all elements.
   expect_walk([&](const Array& a) { return sum(softmax(a) * g); }, x, 2, 5 * whole + 2 * some, "softmax");
   expect_walk([&](const Array& a) { return sum(rms_norm(a, weight, 1e-5f) * g); }, x, 2, 5 * whole + 3 * some,
               "rms_norm by x");

@@ -74,7 +74,7 @@ std::vector<Launch> launches() {
              {numbers(400), numbers(360), numbers(90)},
              {10, 9, 40, 3, 2, a_along ? 40 : 1, a_along ? 1 : 10, b_along ? 40 : 1, b_along ? 1 : 9, 1, 0, 0, 0, 0}});
       }
-  // A 3 x 3 convolution of 2 images 2 x 5 x 4 to 3 channels, which processes one channel and 3 rows at a time. Also the
+  // A 3 x 3 convolution of 2 images 2 x 5 x 4 to 3 channels, which processes one channel and 3 rows at a time, and the
   // gradient of its weight, computed by one block. Both use vectors of windows and vectors of channels.
   const auto convolution = [](CorrelationSpec s, std::initializer_list<std::int64_t> more) {
     s.lanes = 4, s.tm = s.by_channels && s.kind == CorrelationSpec::weights ? 3 : 2, s.tn = 1, s.sizes = {3, 3, 1, 1};

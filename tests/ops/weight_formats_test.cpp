@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The values of blocks in every weight format, bit for bit: on the host, and packed on every device. The references are
 // from the PyPI package gguf, created by tools/make_weight_cases.py. Also tests small models with the mixes of formats
-// that llama-quantize writes. Their logits are compared with those of llama.cpp, created by
-// tools/make_quantised_models.py.
+// that llama-quantize writes: their logits are compared with llama.cpp's, which tools/make_quantised_models.py created.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -183,8 +182,9 @@ TEST_P(OnEveryDevice, QuantisedActivationsAreIdenticalInAllKernelForms) {
     }
 }
 
-// Products with many tokens match products with each token separately, for every kernel. Tests blocks of 128 tokens and
-// several groups of rows, with incomplete last ones, and rows that are not a multiple of a panel.
+// Products with many tokens match products with each token separately, for every kernel. Tests several blocks of 128
+// tokens and several groups of rows, the last of which are incomplete, and rows whose length is not a multiple of a
+// panel.
 TEST_P(OnEveryDevice, ManyTokensMatchSingleTokens) {
   for (const Case& c : cases) {
     const WeightFormat format = *weight_format(c.type);

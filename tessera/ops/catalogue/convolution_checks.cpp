@@ -69,7 +69,7 @@ double check_convolution(const ConvolutionCase& c, DType t, Device device, std::
                wanted, size);
 }
 
-// The data are integers, so that sums are exact. The weight of the case determines the extents of the kernel.
+// The data are integers, so that sums are exact. fold2d has no weight: only the kernel extents of `c.weight` are used.
 double check_fold(const ConvolutionCase& c, Device device, std::uint64_t seed) {
   Random random(seed);
   const Extents2d windows = windows_of(c);

@@ -113,8 +113,8 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
     }
   if (tiles.matrix_f16) add_update(4096, 4096, 512, true, DType::f16, true);
 
-  // On devices with matrix units, these use fragments: each tile size, with factors that are contiguous along k and
-  // across k.
+  // On devices with matrix units, these products use fragments. They cover each tile size, with factors that are
+  // contiguous along k or across k.
   for (DType t : {DType::f16, DType::bf16})
     if (t == DType::f16 ? tiles.matrix_f16 : tiles.matrix_bf16) {
       for (int both = 0; both < 4; ++both) add_product(4096, 4096, 512, both & 1, both & 2, t, false, Activation::none);
