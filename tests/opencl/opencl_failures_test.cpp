@@ -120,7 +120,7 @@ TEST_F(Shim, LargeAllocationOnIntelGpuSuggestsOneApi) {
     }
     return std::string("no error");
   });
-  EXPECT_HAS(text, "cannot allocate this much memory at once");
+  EXPECT_HAS(text, "cannot allocate this much memory in one piece");
   EXPECT_HAS(text, "Use the oneapi device of this GPU");
 }
 TEST_F(Shim, ReportsPlatformsWithoutDevices) {

@@ -160,7 +160,7 @@ class Vendor {
   /// state, reason and remedy in `report`. Does not throw.
   virtual int start(BackendReport& report) = 0;
   /// Returns the names of the libraries that `start` opens, including the compiler. Opens no library and reads no
-  /// mutable state, because a forked child may call it after the fork copied a locked `lock`.
+  /// mutable state, because a forked child may call it even if its copy of `lock` is locked forever.
   virtual VendorDriver loads() const { return {}; }
   /// Queries the properties of the device with this driver number. If the device is unusable, sets its state to
   /// `loaded` and its reason.

@@ -219,8 +219,9 @@ std::unique_ptr<LoadedKernel> StreamDevice::load(const CompileRequest& request, 
                                 {"driver", facts.info.driver_version}},
                        .wrong = "the driver refused to load the compiled code: " + api.code_text(code) +
                                 (said.empty() ? "" : "\n" + said),
-                       .remedy = "Most often the driver is older than the compiler: install a newer driver, or the "
-                                 "compiler of the version that the driver supports"});
+                       .remedy =
+                           "The usual cause is a driver that is older than the compiler: install a newer driver, or a "
+                           "compiler version that the driver supports"});
   }
   device_.check(code, "loading a kernel");
   std::shared_ptr<void> owned(module, [&device = device_](Handle m) {
