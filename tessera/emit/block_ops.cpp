@@ -59,7 +59,7 @@ NodeId BlockOperations::combine(ReduceOp op, NodeId x, NodeId y) {
 BlockOperations::Scratch& BlockOperations::scratch(DType dtype, bool values) {
   Scratch& s = scratch_[dtype];
   if (values && !s.values) s.values = b_.shared(dtype, threads_);
-  // The subgroup width may be unknown, so there may be as many subgroups as threads.
+  // The subgroup width may be unknown, so every thread may be a subgroup.
   if (!s.partials) s.partials = b_.shared(dtype, subgroups_ ? threads_ : workers());
   return s;
 }

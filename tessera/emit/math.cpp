@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The polynomials are weighted minimax fits (Lawson's iteration), computed for Tessera. Coefficients were rounded to
 // float one after another, and the remaining ones were fitted again after each step. Comments contain the maximum
-// relative error of each polynomial. If the exact value of a product matters, it uses fma or factors that are cut to 12
-// bits. A compiler may therefore contract a * b + c.
+// relative error of each polynomial. If the exact value of a product matters, the code uses fma, or factors that are
+// cut to 12 bits. A compiler may therefore contract a * b + c.
 #include "tessera/emit/math.h"
 
 #include <initializer_list>
@@ -272,7 +272,7 @@ Expr pow(Expr x, Expr y) {
   return pow_cases(x, y, a, result);
 }
 
-// pow in f64, which is precise enough without pairs. log2 has a relative error of 2^-33, and 2^r of 2^-29. The result
+// pow in f64, which is precise enough without pairs. The relative error is 2^-33 for log2 and 2^-29 for 2^r. The result
 // is rounded to f32 only once, even below the smallest normal number.
 Expr pow_in_f64(Expr x, Expr y) {
   const Expr a = abs(x);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions in f64, with the methods of math.cpp. Unless a comment says otherwise, polynomials are Taylor series
 // with a truncation error below 2^-57 of the result. The polynomial for erf above 1 is a Chebyshev fit that was
-// computed for Tessera. If the exact value of a product matters, it uses fma or factors that are cut to 26 bits.
+// computed for Tessera. If the exact value of a product matters, the code uses fma, or factors that are cut to 26 bits.
 #include <initializer_list>
 #include <limits>
 
