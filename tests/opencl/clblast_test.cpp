@@ -102,7 +102,7 @@ TEST_F(ClBlast, F16ProductsAndDisabledBlasUseTesseraKernels) {
   EXPECT_EQ(run({{"TESSERA_BLAS", "auto"}}, [] { return plain(); }), "right by our kernel");
 }
 
-TEST_F(ClBlast, FallsBackIfMissingOrIncomplete) {
+TEST_F(ClBlast, FallsBackIfLibraryIsMissingOrIncomplete) {
   EXPECT_EQ(run({{"TESSERA_CLBLAST_LIBRARY", "none"}}, [] { return plain(); }), "right by our kernel");
   EXPECT_EQ(run({{"TESSERA_CLBLAST_LIBRARY", "/nonexistent/libclblast.so.1"}}, [] { return plain(); }),
             "right by our kernel");
