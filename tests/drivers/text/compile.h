@@ -21,7 +21,7 @@ struct CompiledText {
   std::string object;  ///< path of the compiled file
   std::string log;     ///< errors of the compiler, if it failed
 };
-/// Compiles a source that contains these kernels. Thread-safe, also if several processes share the cache.
+/// Compiles a source that contains these kernels. Thread-safe, even if several processes share the cache.
 CompiledText compile(const std::string& source, Language language, const std::vector<std::string>& kernels);
 
 /// Converts inline PTX to function calls: asm("op %0, %1;" : "=f"(x) : "h"(y)) becomes ptx_op(x, y).
