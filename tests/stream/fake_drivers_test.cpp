@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fake CUDA and HIP drivers must report programs that break a driver's rules. Other tests rely on this: without it,
-// they would pass. Each case runs in a child, because a library is opened only once per process.
+// The fake CUDA and HIP drivers must report programs that break a driver's rules. Without these reports, other tests
+// would pass even if Tessera broke the rules. Each case runs in a child, because a library is opened only once per
+// process.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -25,7 +26,7 @@ extern "C" __global__ void saxpy(const float* __restrict__ x, float* __restrict_
   if (i < extent_x) y[i] = a * x[i] + y[i];
 }
 )";
-/// Registers the data of the kernel that the fakes need: that it has a bounds check, and its arguments.
+/// Registers the kernel's arguments and bounds check, which the fakes need.
 const bool registered = [] {
   KernelFacts facts;
   facts.guarded[0] = 1;
@@ -38,7 +39,7 @@ const bool registered = [] {
   return true;
 }();
 
-/// One of the two APIs, with its library's symbol names. Owns 400 bytes at x and at y, the streams a and b, and the
+/// One of the two APIs, with its library's symbol names. Owns 400 bytes each at x and y, the streams a and b, and the
 /// kernel. All of them are on device 0.
 class Api {
  public:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Metal backend with fakes of the Objective-C runtime and Metal (tests/drivers/vendors/metal.cpp). Tests missing or
-// failing parts, and that objects are neither leaked nor used after release. The fake also checks Metal's rules. Each
-// case runs in a child. The backend has not been tested with Apple's Metal.
+// The Metal backend with fakes of the Objective-C runtime and Metal (tests/drivers/vendors/metal.cpp). Tests cover
+// missing and failing parts, and check that objects are neither leaked nor used after release. The fake also checks
+// Metal's rules. Each case runs in a child. The backend has not been tested with Apple's Metal.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ using test::message;
 using test::Variables;
 
 const std::string library = TESSERA_FAKES "/libfake_metal.so";
-/// The first one has unified memory, the second one has its own memory.
+/// The first device has unified memory. The second device has dedicated memory.
 constexpr Device first{Backend::metal, 0}, second{Backend::metal, 1};
 
 std::string breaches() { return test::breach_lines(library); }
@@ -115,7 +115,7 @@ TEST(Metal, ReportsMissingOrIncompleteLibrary) {
                          "|0\nright"});
 }
 
-TEST(Metal, ReportsNoDevices) {
+TEST(Metal, ReportsMissingDevices) {
   const std::string text = with("no-devices", [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("loaded|" + library + "|MTLCopyAllDevices lists no device|")) << text;
   expect_contains(text, {"|0\nright"});
@@ -129,7 +129,7 @@ TEST(Metal, ReportsCompilerThatRejectsAllKernels) {
   expect_clean(text);
 }
 
-TEST(Metal, WrongResultsAreQuarantined) {
+TEST(Metal, DeviceWithWrongResultsIsQuarantined) {
   const std::string text = with(
       "wrong@0",
       [] {
@@ -283,8 +283,8 @@ struct Runtime {
 };
 
 // With unified memory, the host reads device memory directly. It must first wait for work that the program has enqueued
-// directly in our queue, even if we enqueued no work after it. This also applies to reads of other memory and to calls
-// of finish().
+// directly in Tessera's queue, even if Tessera has enqueued no work after it. This also applies to reads of other
+// memory and to calls of finish().
 TEST(Metal, WaitsForWorkThatTheProgramEnqueuedDirectly) {
   constexpr std::size_t count = 1000, bytes = 4 * count;
   for (const std::string way : {"download", "finish", "end", "sync"}) {

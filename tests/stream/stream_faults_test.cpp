@@ -115,7 +115,7 @@ TEST_P(StreamFaults, ReportsMissingEntryPoint) {
       text, {"the library has no " + std::string(fake().missing), driver_variable() + " names this file", "|0\nright"});
 }
 
-TEST_P(StreamFaults, ReportsNoDevices) {
+TEST_P(StreamFaults, ReportsMissingDevices) {
   const std::string text = with("no-devices", [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("loaded|" + library() + "|")) << text;
   expect_contains(text, {fake().no_device, "|0\nright"});
@@ -216,7 +216,7 @@ TEST_P(StreamFaults, ReportsContextCreationFailure) {
 
 // Wrong results:
 
-TEST_P(StreamFaults, WrongResultsAreQuarantined) {
+TEST_P(StreamFaults, DeviceWithWrongResultsIsQuarantined) {
   const std::string text = with(
       "wrong@0",
       [] {
@@ -365,7 +365,7 @@ TEST_P(StreamFaults, ForkedChildThrowsAndParentContinues) {
   expect_clean(text);
 }
 
-TEST(StreamBackends, WorkInOneProcess) {
+TEST(StreamBackends, WorkTogetherInOneProcess) {
   const std::string text = test::run_in_child(test::with_fakes({{"TESSERA_FAKE_DEVICES", "4"}}), [] {
     Array x = Array::arange(1000, 0, 1);
     for (int i = 0; i < 4; ++i)

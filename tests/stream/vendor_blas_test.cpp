@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Large products with fakes of cuBLASLt, hipBLASLt and rocBLAS. The fakes compute in double on memory of the fake
 // drivers, and check layouts, alignment, streams, workspaces and handles. Every kind of product must be correct. If the
-// library is missing or incomplete, or if it rejects a product or a call fails, our own kernels must compute it, and
-// the reason must be reported.
+// library is missing or incomplete, rejects a product, or fails, Tessera's kernels must compute the product, and the
+// reason must be reported.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -130,7 +130,7 @@ TEST_P(VendorBlas, BiasAndActivationGiveTheSameResultWithAndWithoutEpilogue) {
           const std::string said = compare_product(got, a, b, e);
           const std::string name = std::string(dtype_name(t)) + ", activation " +
                                    std::to_string(static_cast<int>(activation)) + ", bias " + std::to_string(kind);
-          // hipBLASLt does not support bf16 products with f32 output, so our kernel computes it.
+          // hipBLASLt does not support bf16 products with f32 output, so Tessera's kernel computes them.
           const bool possible = maker().name != std::string_view("hipblaslt") || t != DType::bf16;
           if (possible && by_library(log) != 1) wrong += "\n" + name + ": not by the library";
           if (got.dtype() != t || !said.empty()) wrong += "\n" + name + said;
@@ -168,7 +168,7 @@ TEST_P(VendorBlas, ReusesAPlanForOtherAddressesAndBiases) {
     const Array base = random_array(source, {10, 40}, DType::f32, device()),
                 b = random_array(source, {20, 12}, DType::f32, device());
     std::string wrong;
-    std::vector<Array> kept;  // keeps the memory of each bias, so that the next one has another address
+    std::vector<Array> kept;  // keeps the memory of each bias, so that the next bias has a different address
     for (const std::int64_t from : {0, 0, 1, 2, 4}) {  // all are less aligned than the first one
       const Array a = base.slice(1, from, from + 20);
       Epilogue e;
@@ -222,7 +222,7 @@ TEST_P(VendorBlas, FallsBackWithoutWorkspaceMemory) {
             "right by the library; right by our kernel; right by the library");
 }
 
-TEST_P(VendorBlas, OurKernelsComputeUnsupportedDtypes) {
+TEST_P(VendorBlas, TesseraKernelsComputeUnsupportedDtypes) {
   EXPECT_EQ(run({},
                 []() -> std::string {
                   std::mt19937_64 source(test_seed());
@@ -350,7 +350,7 @@ TEST_P(VendorBlas, IsOrderedWithOtherWorkAndRespectsPlacement) {
   EXPECT_EQ(text.find("BREACH"), text.npos) << text;
 }
 
-TEST_P(VendorBlas, VerifyOnUsesOurKernels) {
+TEST_P(VendorBlas, VerifyOnUsesTesseraKernels) {
   EXPECT_EQ(run({},
                 []() -> std::string {
                   const auto reports = verify_on({Backend::interp, 0}, [] { plain(); });
