@@ -55,7 +55,7 @@ struct Dialect {
   bool expand_math64 = false;              ///< the same functions of f64 are missing
   bool bf16_convert = false;               ///< CUDA: sm_80 and later
   bool atomic_f64_add = false;             ///< CUDA: sm_60 and later; HIP
-  std::uint32_t cuda_width = 32;           ///< lanes of a subgroup in CUDA C, where this is a constant
+  std::uint32_t cuda_width = 32;           ///< CUDA C: the number of lanes in a subgroup
   MatrixUnits matrix = MatrixUnits::none;  ///< CUDA and HIP
   HipDot4 hip_dot4 = HipDot4::none;        ///< HIP, if `dot4` is set
 };

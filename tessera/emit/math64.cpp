@@ -125,7 +125,7 @@ Expr log10(Expr x) {  // like log2
 Expr sine(Expr x, int shift) {
   const Expr n = math(MathOp::rint, x * 0x1.45f306dc9c883p-1);
   // Subtracts n * pi/2, where pi/2 is the sum of three parts. The first difference is exact, because it is below 1 and
-  // a multiple of 2^-53. Above 1e12, n may not be the nearest integer.
+  // a multiple of 2^-53. Above 1e12, n might not be the nearest integer.
   Expr r = fma(n, -0x1.921fb54442d18p+0, x);
   r = fma(n, -0x1.1a62633145c07p-54, r);
   r = fma(n, 0x1.f1976b7ed8fbcp-110, r);

@@ -258,7 +258,7 @@ TEST_P(FakeDrivers, DetectMisuse) {
          p.use(0), p.record(event, p.a);
        }},
       {"the stream belongs to device 0", [](Api& p) { p.use(1), p.allocate(&p.y), p.fill(p.y, p.a); }},
-      {"which may not access it", [](Api& p) { p.use(1), p.fill(p.x, p.stream()); }},
+      {"which cannot access it", [](Api& p) { p.use(1), p.fill(p.x, p.stream()); }},
       {"is loaded on device 0",
        [](Api& p) { p.use(1), p.allocate(&p.x), p.allocate(&p.y), p.saxpy(p.x, p.y, p.stream()); }},
       {"a stream is destroyed", [](Api& p) { p.hold(), p.fill(p.x, p.a), p.destroy(p.a); }},

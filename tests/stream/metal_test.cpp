@@ -164,7 +164,7 @@ TEST(Metal, DeviceRemainsUsableAfterOutOfMemory) {
   expect_clean(gone);
 }
 
-TEST(Metal, FailedCommandBufferMarksDeviceLost) {
+TEST(Metal, FailedCommandBufferMarksDeviceAsLost) {
   for (const char* fault : {"lost=20@0", "late=21@0", "launch=8@0"}) {
     const std::string text = with(
         fault,
@@ -343,7 +343,7 @@ TEST(FakeMetal, DetectsMisuse) {
   };
   constexpr std::uint64_t zero = 0;
   const auto commands = [](Runtime& r) { return r.send<Id>(r.send<Id>(r.device, "newCommandQueue"), "commandBuffer"); };
-  /// Calls the misuse after an encoder of this kind is created and before it is ended.
+  /// Runs `misuse` while an encoder of this kind is open.
   const auto encoding = [&](const char* kind, std::function<void(Runtime&, Id)> misuse) {
     return [commands, kind, misuse](Runtime& r) {
       const Id encoder = r.send<Id>(commands(r), kind);

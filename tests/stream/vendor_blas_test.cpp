@@ -71,8 +71,8 @@ class VendorBlas : public ::testing::TestWithParam<Maker> {
     return 0;
   }
 
-  /// Computes a product without bias. Returns "right by the library", "right by our kernel", or a description of the
-  /// error.
+  /// Computes a product without bias. Returns "right by the library", "right by Tessera's kernel", or a description of
+  /// the error.
   static std::string plain(Device on = device(), std::int64_t m = 33, std::int64_t n = 20, std::int64_t k = 70) {
     std::mt19937_64 source(test_seed());
     const Array a = random_array(source, {m, k}, DType::f32, on), b = random_array(source, {k, n}, DType::f32, on);
@@ -80,7 +80,7 @@ class VendorBlas : public ::testing::TestWithParam<Maker> {
     const Array c = matmul(a, b);
     const bool library_did = by_library(scope.log()) != 0;
     const std::string wrong = compare_product(c, a, b);
-    return !wrong.empty() ? wrong : library_did ? "right by the library" : "right by our kernel";
+    return !wrong.empty() ? wrong : library_did ? "right by the library" : "right by Tessera's kernel";
   }
 };
 INSTANTIATE_TEST_SUITE_P(Makers, VendorBlas, ::testing::ValuesIn(makers),
@@ -186,10 +186,11 @@ TEST_P(VendorBlas, IsUsedOnlyForLargeProductsByDefault) {
   const auto sizes = [] {
     return plain() + "; " + plain(device(), 512, 256, 512) + "; " + plain(device(), 1, 4096, 4096);
   };
-  EXPECT_EQ(run({{"TESSERA_BLAS", "auto"}}, sizes), "right by our kernel; right by the library; right by the library");
+  EXPECT_EQ(run({{"TESSERA_BLAS", "auto"}}, sizes),
+            "right by Tessera's kernel; right by the library; right by the library");
   EXPECT_EQ(run({{"TESSERA_BLAS", "off"}}, [] { return plain() + ", " + std::to_string(count("libraries")); }),
-            "right by our kernel, 0");
-  EXPECT_EQ(run({{"TESSERA_BLAS", "off"}}, [] { return plain(device(), 512, 256, 512); }), "right by our kernel");
+            "right by Tessera's kernel, 0");
+  EXPECT_EQ(run({{"TESSERA_BLAS", "off"}}, [] { return plain(device(), 512, 256, 512); }), "right by Tessera's kernel");
   expect_contains(run({{"TESSERA_BLAS", "sometimes"}}, [] { return message([] { plain(); }); }),
                   {"TESSERA_BLAS", "sometimes", "off, vendor or auto"});
 }
@@ -219,7 +220,7 @@ TEST_P(VendorBlas, FallsBackWithoutWorkspaceMemory) {
                   set_memory_limit(device(), 0);
                   return all + plain();
                 }),
-            "right by the library; right by our kernel; right by the library");
+            "right by the library; right by Tessera's kernel; right by the library");
 }
 
 TEST_P(VendorBlas, TesseraKernelsComputeUnsupportedDtypes) {
@@ -248,26 +249,26 @@ TEST_P(VendorBlas, TesseraKernelsComputeUnsupportedDtypes) {
 // Errors of the library are reported and never cause wrong results.
 
 TEST_P(VendorBlas, FallsBackIfLibraryIsMissingOrIncomplete) {
-  EXPECT_EQ(run({{maker().variable, "/nonexistent/libblas.so"}}, [] { return plain(); }), "right by our kernel");
-  EXPECT_EQ(run({{maker().variable, "none"}}, [] { return plain(); }), "right by our kernel");
+  EXPECT_EQ(run({{maker().variable, "/nonexistent/libblas.so"}}, [] { return plain(); }), "right by Tessera's kernel");
+  EXPECT_EQ(run({{maker().variable, "none"}}, [] { return plain(); }), "right by Tessera's kernel");
   if (maker().epilogues) {
     EXPECT_EQ(run({{maker().variable, test::fake_library(std::string(maker().name) + "_incomplete")}},
                   [] { return plain(); }),
-              "right by our kernel");
+              "right by Tessera's kernel");
   }
 }
 
 TEST_P(VendorBlas, FallsBackIfLibraryFailsToInitialise) {
   EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "blas-create"}}, [] { return plain() + "; " + plain(); }),
-            "right by our kernel; right by our kernel");
+            "right by Tessera's kernel; right by Tessera's kernel");
   EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "blas-create@0"}, {"TESSERA_FAKE_DEVICES", "2"}},
                 [] { return plain(device(0)) + "; " + plain(device(1)); }),
-            "right by our kernel; right by the library");
+            "right by Tessera's kernel; right by the library");
 }
 
 TEST_P(VendorBlas, FailedCallDisablesLibraryWithAWarning) {
   for (const char* fault : {"blas=1", "blas-choose=1"}) {
-    // rocBLAS has no choice of algorithms.
+    // rocBLAS chooses the algorithm itself.
     if (!maker().epilogues && fault == std::string_view("blas-choose=1")) continue;
     testing::internal::CaptureStderr();
     const std::string text = run({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_FAKE_DEVICES", "2"}}, [] {
@@ -278,7 +279,7 @@ TEST_P(VendorBlas, FailedCallDisablesLibraryWithAWarning) {
     });
     const std::string said = testing::internal::GetCapturedStderr();
     const bool chosen = fault != std::string_view("blas=1");
-    EXPECT_EQ(text, std::string("right by our kernel; right by our kernel; right by the library, called ") +
+    EXPECT_EQ(text, std::string("right by Tessera's kernel; right by Tessera's kernel; right by the library, called ") +
                         (chosen ? "1" : "2"));
     expect_contains(said, {to_string(device()), "failed and will not be used again", "returned", "own kernels"});
     EXPECT_EQ(said.find("not be used again"), said.rfind("not be used again")) << said;
@@ -288,13 +289,13 @@ TEST_P(VendorBlas, FailedCallDisablesLibraryWithAWarning) {
 TEST_P(VendorBlas, FallsBackWithoutWarningIfAProductIsRejected) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "blas-none"}}, [] { return plain() + "; " + plain(); }),
-            "right by our kernel; right by our kernel");
+            "right by Tessera's kernel; right by Tessera's kernel");
   EXPECT_EQ(testing::internal::GetCapturedStderr().find("not be used again"), std::string::npos);
 }
 
 TEST_P(VendorBlas, LibraryNewerThanTheDriverIsNotUsed) {
   if (maker().backend != Backend::cuda) return;  // AMD's libraries are part of their runtime
-  EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "compiler=13000"}}, [] { return plain(); }), "right by our kernel");
+  EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "compiler=13000"}}, [] { return plain(); }), "right by Tessera's kernel");
 }
 
 TEST_P(VendorBlas, LostDeviceThrowsAndOtherDevicesRemainUsable) {

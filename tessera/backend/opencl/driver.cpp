@@ -153,7 +153,7 @@ class ClDriver final : public Driver {
     std::lock_guard guard(lock_);
     if (!use_allowed())
       fail<DeviceError>({.operation = "opencl:" + std::to_string(index),
-                         .wrong = "no driver listed a device in the probe process, so none is loaded",
+                         .wrong = "no driver listed a device in the probe process, so no driver is loaded",
                          .remedy = "See discover() for the reasons"});
     if (devices_.empty()) last_ = enumerate_devices();
     if (index < 0 || static_cast<std::size_t>(index) >= devices_.size())

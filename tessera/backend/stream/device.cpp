@@ -265,7 +265,7 @@ StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, 
         {.operation = subject,
          .with = {{"device", device.name() + " " + device.facts.info.name}},
          .wrong = fmt::format("its blocks have {} threads, but it uses so many registers that this device "
-                              "runs at most {}",
+                              "supports at most {} threads per block",
                               wanted, block_threads_),
          .remedy = "Declare it with smaller blocks"});
   if (emitted.dynamic_shared_bytes != 0)

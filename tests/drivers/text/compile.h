@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiles emitted text with the host's compiler and runs it with the scheduler in blocks.h. Fake drivers use this with
-// TESSERA_FAKE_RUN=text. Compiled objects are cached in the build folder. The key is the text.
+// TESSERA_FAKE_RUN=text. Compiled objects are cached in the build folder, with the text as the key.
 #pragma once
 
 #include <cstdint>
