@@ -101,8 +101,8 @@ NodeId BlockOperations::reduce(ReduceOp op, NodeId value) {
     b_.store(total, index_of(0), combine(op, b_.load(total, index_of(0)), b_.load(s.partials, i)));
   });
   const NodeId result = b_.load(total, index_of(0));
-  // Without subgroups, the next operation has a barrier before it writes the partial results. With subgroups it has
-  // none, so a barrier is needed here.
+  // Without subgroups, the next operation has a barrier before it writes the partial results. With subgroups, it has no
+  // such barrier, so a barrier is needed here.
   if (subgroups_) b_.barrier();
   return b_.block_uniform(result);
 }

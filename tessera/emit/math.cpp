@@ -121,7 +121,7 @@ Expr log2(Expr x) {
   return log_special(x, select(k == 0, high + tail, k + (high + tail)));
 }
 
-/// Computes sin and cos, depending on the quadrant. `shift` is 0 for sin and 1 for cos.
+/// Computes sin x if `shift` is 0, and cos x if it is 1.
 Expr sine(Expr x, int shift) {
   const Expr n = math(MathOp::rint, x * 0x1.45f306p-1f);
   Expr r = fma(n, -0x1.921fb6p+0f, x);  // pi/2 as the sum of three parts; exact if n is below 2^22

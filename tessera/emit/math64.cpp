@@ -121,7 +121,7 @@ Expr log10(Expr x) {  // like log2
   return log_special(x, whole + ((scaled - (whole - exponent)) + fma(k, -0x1.80433b83b532ap-44, scaled_low)));
 }
 
-/// Computes sin and cos, depending on the quadrant. `shift` is 0 for sin and 1 for cos.
+/// Computes sin x if `shift` is 0, and cos x if it is 1.
 Expr sine(Expr x, int shift) {
   const Expr n = math(MathOp::rint, x * 0x1.45f306dc9c883p-1);
   // Subtracts n * pi/2, where pi/2 is the sum of three parts. The first difference is exact, because it is below 1 and

@@ -43,7 +43,7 @@ class Fenced {
   std::size_t bytes_, inside_, all_;
 };
 
-// Fills memory with numbers that are not changed by any conversion.
+// Fills memory with bit patterns that no conversion changes.
 void fill(std::byte* data, std::size_t elements, DType t, unsigned seed) {
   for (std::size_t i = 0; i < elements; ++i) {
     const std::uint64_t bits = t == DType::boolean ? (i + seed) % 3 % 2 : ((i * 7 + seed * 31 + 1) & 0x3fff);
