@@ -61,7 +61,7 @@ NodeId BlockOperations::combine(ReduceOp op, NodeId x, NodeId y) {
 BlockOperations::Scratch& BlockOperations::scratch(DType dtype, bool values) {
   Scratch& s = scratch_[dtype];
   if (values && !s.values) s.values = b_.shared(dtype, threads_);
-  // The subgroup width may be unknown, so there may be as many subgroups as threads.
+  // The subgroup width may be unknown, so every thread may be a subgroup.
   if (!s.partials) s.partials = b_.shared(dtype, subgroups_ ? threads_ : workers());
   return s;
 }
@@ -103,8 +103,8 @@ NodeId BlockOperations::reduce(ReduceOp op, NodeId value) {
     b_.store(total, index_of(0), combine(op, b_.load(total, index_of(0)), b_.load(s.partials, i)));
   });
   const NodeId result = b_.load(total, index_of(0));
-  // Without subgroups, the next operation has a barrier before it writes the partial results. With subgroups it has
-  // none, so a barrier is needed here.
+  // Without subgroups, the next operation has a barrier before it writes the partial results. With subgroups, it has no
+  // such barrier, so a barrier is needed here.
   if (subgroups_) b_.barrier();
   return b_.block_uniform(result);
 }

@@ -29,7 +29,7 @@ struct KernelArgument {
 struct EmittedKernel {
   std::string entry;  ///< the kernel's name as an identifier, with a part of its hash
   std::vector<KernelArgument> arguments;
-  /// Map kernels: the dimensions with a bounds check. In the others, the number of threads must be equal to the extent.
+  /// Map kernels: the dimensions with a bounds check. In other dimensions, the number of threads must equal the extent.
   std::array<bool, 3> dimensions = {true, false, false};
   bool flat = false;                     ///< the launch puts all threads of a block into the first dimension
   std::size_t dynamic_shared_bytes = 0;  ///< CUDA and HIP: used above 48 KiB

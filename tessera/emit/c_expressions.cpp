@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text of values. Signed overflow is undefined in C, so signed additions, subtractions and multiplications of the
-// user are computed in an unsigned type, which wraps. Index arithmetic does not overflow. Lowering marks it, and it is
+// The text of values. Signed overflow is undefined in C, so signed additions, subtractions and multiplications are
+// computed in an unsigned type, which wraps. Index arithmetic does not overflow. Lowering marks it, so that it is
 // written in the signed type.
 #include <algorithm>
 #include <initializer_list>
@@ -253,8 +253,8 @@ Text CWriter::cast(DType to, DType from, const Text& a) {
   if (from == DType::bf16) return call(prelude_.from_bfloat(), {a});
   if (to == DType::bf16) return call(prelude_.to_bfloat(), {a});
   if (is_float(from) && is_int(to)) return call(prelude_.to_integer(to, from), {a});
-  // Uses a function instead of a cast, because Intel's CPU compilers (2025.2, 2026.2) compile the cast incorrectly.
-  // They widen a vector of lane ids by counting in 64 bits, even if the 32-bit sum wraps.
+  // Uses a function instead of a cast, because Intel's CPU compilers (2025.2, 2026.2) compile the cast incorrectly. To
+  // widen a vector of lane ids, they count in 64 bits, even if the 32-bit sum wraps.
   if (opencl(dialect_) && from == DType::i32 && dtype_size(to) == 8 && is_int(to))
     return call("convert_" + type_text(dialect_, to), {a});
   return {fmt::format("({}){}", type_text(dialect_, to), at_least(a, Binding::unary)), Binding::unary, a.loads};

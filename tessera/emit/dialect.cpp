@@ -77,7 +77,7 @@ bool one_of(std::string_view architecture, std::initializer_list<std::string_vie
 }
 }  // namespace
 // Sources: LLVM's "User Guide for AMDGPU Backend" and AMD's ISA guides of CDNA 1 to 3 and RDNA 3. gfx12 also has matrix
-// instructions, but with other layouts.
+// instructions, but with different layouts.
 MatrixUnits amd_matrix_units(std::string_view architecture) {
   if (one_of(architecture, {"gfx908"})) return MatrixUnits::mfma;
   if (one_of(architecture, {"gfx90a", "gfx94", "gfx950"})) return MatrixUnits::mfma_1k;

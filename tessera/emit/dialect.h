@@ -18,15 +18,15 @@ enum class Language : std::uint8_t { opencl, cuda, hip, metal };
 /// The matrix instructions of a device (ir::Op::mma). prelude_matrix.cpp documents which lane stores which elements of
 /// a fragment, with sources.
 enum class MatrixUnits : std::uint8_t {
-  none,     ///< loops (emit/mma.h)
-  mma_k8,   ///< NVIDIA from sm_75: mma.sync.m16n8k8 of f16; bf16 in loops
+  none,     ///< products become loops (emit/mma.h)
+  mma_k8,   ///< NVIDIA from sm_75: mma.sync.m16n8k8 of f16; bf16 products become loops
   mma_k16,  ///< NVIDIA from sm_80: mma.sync.m16n8k16 of f16 and bf16
   mfma,     ///< AMD gfx908: v_mfma_f32_16x16x16f16, v_mfma_f32_16x16x8bf16
   mfma_1k,  ///< AMD gfx90a, gfx94x, gfx950: v_mfma_f32_16x16x16f16, v_mfma_f32_16x16x16bf16_1k
   wmma      ///< AMD gfx11, waves of 32: v_wmma_f32_16x16x16_f16, ..._bf16
 };
-/// Returns the units of an NVIDIA GPU with this compute capability (90 is 9.0). Volta (7.0) is not supported, because
-/// its instructions use other fragment shapes.
+/// Returns the units of an NVIDIA GPU with this compute capability (90 means 9.0). Volta (7.0) is not supported,
+/// because its instructions use different fragment shapes.
 MatrixUnits nvidia_matrix_units(int capability);
 MatrixUnits amd_matrix_units(std::string_view architecture);  ///< "gfx90a", which may be followed by ":sramecc+"
 std::uint32_t matrix_width(MatrixUnits units);                ///< the subgroup width that the units require
@@ -55,7 +55,7 @@ struct Dialect {
   bool expand_math64 = false;              ///< the same functions of f64 are missing
   bool bf16_convert = false;               ///< CUDA: sm_80 and later
   bool atomic_f64_add = false;             ///< CUDA: sm_60 and later; HIP
-  std::uint32_t cuda_width = 32;           ///< lanes of a subgroup in CUDA C, where this is a constant
+  std::uint32_t cuda_width = 32;           ///< CUDA C: the number of lanes in a subgroup
   MatrixUnits matrix = MatrixUnits::none;  ///< CUDA and HIP
   HipDot4 hip_dot4 = HipDot4::none;        ///< HIP, if `dot4` is set
 };
@@ -75,7 +75,7 @@ Dialect cuda_c();          ///< for NVRTC; uses no headers
 Dialect hip_c();           ///< for hiprtc
 Dialect metal_c();         ///< Metal Shading Language 2.4; see emit/metal.h
 /// Return a dialect with the features of an architecture: matrix units, byte dot products and bfloat16 conversions. The
-/// architecture is a compute capability as a number (90 is 9.0) or a name such as "gfx90a".
+/// architecture is a compute capability as a number (90 means 9.0) or a name such as "gfx90a".
 Dialect cuda_c_for(int capability);
 void set_capability(Dialect& dialect, int capability);
 Dialect hip_c_for(std::string_view architecture);
@@ -117,8 +117,8 @@ class Prelude {
   std::string from_bfloat();                  ///< u16 bits to f32
   std::string to_bfloat();
 
-  // Fragments, for dialects with matrix units. Each lane stores its part number of words per lane for a factor in an
-  // array of words, and its part of an accumulator in an array of floats. See prelude_matrix.cpp.
+  // Fragments, for dialects with matrix units. Each lane stores its part of a factor in an array of words, and its part
+  // of an accumulator in an array of floats. See prelude_matrix.cpp.
   std::uint32_t matrix_words() const;  ///< number of words per lane for a factor
   std::uint32_t matrix_sums() const;   ///< number of floats per lane for an accumulator
   /// Loads a factor. The parameters are (words, pointer, stride, lane). Element (o, k) is at o * stride + k if
@@ -161,10 +161,9 @@ std::string math_text(const Dialect& d, ir::MathOp op, DType t);  ///< the name 
 std::string bitcast_text(const Dialect& d, DType to, DType from, const std::string& value);
 std::string barrier_text(const Dialect& d);
 /// Returns the pragma at the start of an exact kernel (ir::Function::exact), which makes the compiler round a * b + c
-/// twice. Empty for CUDA C, which uses the compiler option --fmad=false instead.
+/// twice. Returns an empty string for CUDA C, which uses the compiler option --fmad=false instead.
 std::string exact_pragma(const Dialect& d);
 std::string subgroup_width_text(const Dialect& d);                ///< CUDA and HIP: the number of lanes in a subgroup
-std::string print_format(const Dialect& d, DType t, int digits);  ///< "%d"; floats have `digits` digits, or all digits
-                                                                  ///< if it is 0
+std::string print_format(const Dialect& d, DType t, int digits);  ///< "%d"; floats have `digits` digits; 0 means all
 
 }  // namespace tessera::emit

@@ -66,7 +66,7 @@ class Lowerer {
     if (in_.threads_per_block() > target_.max_block_threads)
       refuse(no_node,
              "its blocks have " + std::to_string(in_.threads_per_block()) +
-                 " threads, and this device allows at most " + std::to_string(target_.max_block_threads),
+                 " threads, but this device allows at most " + std::to_string(target_.max_block_threads),
              "Declare it with smaller blocks");
     check_shared_memory(in_);
   }
@@ -74,7 +74,7 @@ class Lowerer {
     const std::size_t bytes = shared_bytes(fn);
     if (bytes > target_.max_shared_bytes)
       refuse(no_node,
-             "it needs " + std::to_string(bytes) + " bytes of shared memory, and this device allows at most " +
+             "it needs " + std::to_string(bytes) + " bytes of shared memory, but this device allows at most " +
                  std::to_string(target_.max_shared_bytes),
              "Use smaller tiles");
   }
@@ -89,7 +89,7 @@ class Lowerer {
       refuse(no_node,
              "its " + std::to_string(in_.threads_per_block()) + " threads need " + std::to_string(bytes) +
                  " bytes each for variables, local arrays and matrices, " + std::to_string(all) +
-                 " together, and this device allows at most " + std::to_string(target_.max_local_bytes),
+                 " together, but this device allows at most " + std::to_string(target_.max_local_bytes),
              "Declare it with smaller blocks, or with fewer or smaller local arrays and matrices");
   }
   void check_f64(NodeId id) const {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The polynomials are weighted minimax fits (Lawson's iteration), computed for Tessera. Coefficients were rounded to
 // float one after another, and the remaining ones were fitted again after each step. Comments contain the maximum
-// relative error of each polynomial. If the exact value of a product matters, it uses fma or factors that are cut to 12
-// bits. A compiler may therefore contract a * b + c.
+// relative error of each polynomial. If the exact value of a product matters, the code uses fma, or factors that are
+// cut to 12 bits. A compiler may therefore contract a * b + c.
 #include "tessera/emit/math.h"
 
 #include <initializer_list>
@@ -121,7 +121,7 @@ Expr log2(Expr x) {
   return log_special(x, select(k == 0, high + tail, k + (high + tail)));
 }
 
-/// Computes sin and cos, depending on the quadrant. `shift` is 0 for sin and 1 for cos.
+/// Computes sin x if `shift` is 0, and cos x if it is 1.
 Expr sine(Expr x, int shift) {
   const Expr n = math(MathOp::rint, x * 0x1.45f306p-1f);
   Expr r = fma(n, -0x1.921fb6p+0f, x);  // pi/2 as the sum of three parts; exact if n is below 2^22
@@ -272,7 +272,7 @@ Expr pow(Expr x, Expr y) {
   return pow_cases(x, y, a, result);
 }
 
-// pow in f64, which is precise enough without pairs. log2 has a relative error of 2^-33, and 2^r of 2^-29. The result
+// pow in f64, which is precise enough without pairs. The relative error is 2^-33 for log2 and 2^-29 for 2^r. The result
 // is rounded to f32 only once, even below the smallest normal number.
 Expr pow_in_f64(Expr x, Expr y) {
   const Expr a = abs(x);

@@ -27,8 +27,8 @@ struct MathBound {
 };
 MathBound math_bound(ir::MathOp op);
 
-/// Returns true if expand_math() supports the operation. All others (fma, sqrt, rsqrt, floor, ceil, trunc, rint) must
-/// be supported by the target.
+/// Returns true if expand_math() supports the operation. All other operations (fma, sqrt, rsqrt, floor, ceil, trunc,
+/// rint) must be supported by the target.
 bool expands(ir::MathOp op);
 /// Returns true if the operation is expanded on every target, in f32 and f64. This is the case for tan and the
 /// operations after it.

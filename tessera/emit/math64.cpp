@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions in f64, with the methods of math.cpp. Unless a comment says otherwise, polynomials are Taylor series
 // with a truncation error below 2^-57 of the result. The polynomial for erf above 1 is a Chebyshev fit that was
-// computed for Tessera. If the exact value of a product matters, it uses fma or factors that are cut to 26 bits.
+// computed for Tessera. If the exact value of a product matters, the code uses fma, or factors that are cut to 26 bits.
 #include <initializer_list>
 #include <limits>
 
@@ -121,11 +121,11 @@ Expr log10(Expr x) {  // like log2
   return log_special(x, whole + ((scaled - (whole - exponent)) + fma(k, -0x1.80433b83b532ap-44, scaled_low)));
 }
 
-/// Computes sin and cos, depending on the quadrant. `shift` is 0 for sin and 1 for cos.
+/// Computes sin x if `shift` is 0, and cos x if it is 1.
 Expr sine(Expr x, int shift) {
   const Expr n = math(MathOp::rint, x * 0x1.45f306dc9c883p-1);
   // Subtracts n * pi/2, where pi/2 is the sum of three parts. The first difference is exact, because it is below 1 and
-  // a multiple of 2^-53. Above 1e12, n may not be the nearest integer.
+  // a multiple of 2^-53. Above 1e12, n might not be the nearest integer.
   Expr r = fma(n, -0x1.921fb54442d18p+0, x);
   r = fma(n, -0x1.1a62633145c07p-54, r);
   r = fma(n, 0x1.f1976b7ed8fbcp-110, r);

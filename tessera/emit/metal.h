@@ -20,8 +20,8 @@ std::string metal_index_text(ir::IndexKind kind, std::uint64_t dimension, const 
 std::string metal_index_arguments(const ir::Function& fn);
 
 /// Returns the source of the kernels `tessera_copy` and `tessera_fill`, which copy and fill at any address and length.
-/// Metal's own commands do not support this, or patterns of several bytes. The parameters are the buffers, followed by
-/// the struct.
+/// Metal's own commands support neither unaligned ranges nor patterns of several bytes. The parameters are the buffers,
+/// followed by the struct.
 const char* metal_copy_and_fill();
 
 }  // namespace tessera::emit

@@ -17,7 +17,7 @@
 // - a and b: o = l % 16, k = 4 (l / 16) + 0..3.
 // - Float i of c and d: row 4 (l / 16) + i, column l % 16.
 // v_mfma_f32_16x16x8bf16 has k = 2 (l / 16) + 0..1. It is called with elements 0 and 1, then with elements 2 and 3, so
-// it adds the 16 products in another order.
+// it adds the 16 products in a different order.
 //
 // RDNA 3 (AMD, "RDNA3 Instruction Set Architecture", 7.9; waves of 32), in lane l:
 // - a and b: o = l % 16 and all 16 k. Both halves of the wave store the same elements.

@@ -186,7 +186,7 @@ Device cuda_device(int capability) {
   return {Backend::cuda, capability < 80 ? 1 : 0};
 }
 
-TEST(Gate, nvrtc) {
+TEST(Gate, nvrtcAcceptsAllKernels) {
   for (const int capability : {75, 80, 90, 120}) {
     const bool there =
         column("nvrtc sm_" + std::to_string(capability), {{"TESSERA_FAKE_DEVICES", "2"}}, [&]() -> std::string {
@@ -223,7 +223,7 @@ std::string ptxas_file() {
   return "";
 }
 
-TEST(Gate, ptx) {
+TEST(Gate, ptxAcceptsAllKernels) {
   const std::string ptxas = ptxas_file();
   const fs::path folder = fs::temp_directory_path() / ("tessera-gate-" + std::to_string(::getpid()));
   fs::create_directories(folder);
@@ -284,7 +284,7 @@ void read_code_object(const std::string& bytes, Answers& answers) {
   }
 }
 
-TEST(Gate, hiprtc) {
+TEST(Gate, hiprtcAcceptsAllKernels) {
   for (const std::string architecture : {"gfx908", "gfx90a", "gfx1030"}) {
     const bool there = column("hip " + architecture, {{"TESSERA_FAKE_DEVICES", "2"}}, [&]() -> std::string {
       register_driver(make_rocm_driver());
@@ -320,7 +320,7 @@ void read_assembly(const std::string& text, Answers& answers) {
 }
 
 // hiprtc 5.2 ends the process on gfx11, so this architecture is compiled with clang, on which hiprtc is based.
-TEST(Gate, clang) {
+TEST(Gate, clangAcceptsAllKernels) {
   const fs::path folder = fs::temp_directory_path() / ("tessera-gate-clang-" + std::to_string(::getpid()));
   fs::create_directories(folder);
   const std::string architecture = "gfx1100";
@@ -348,7 +348,7 @@ TEST(Gate, clang) {
   fs::remove_all(folder);
 }
 
-TEST(Gate, ocloc) {
+TEST(Gate, oclocAcceptsAllKernels) {
   struct Target {
     const char *device, *name;
     int index;
@@ -383,7 +383,7 @@ TEST(Gate, ocloc) {
   }
 }
 
-TEST(Gate, pocl) {
+TEST(Gate, poclAcceptsAllKernels) {
   column("pocl", {}, []() -> std::string {
     ::unsetenv("TESSERA_OPENCL_LIBRARY");
     auto made = make_opencl_driver();
@@ -413,7 +413,7 @@ TEST(Gate, pocl) {
 // Apple's compiler is only available on Apple's systems. Metal text is C++, so this test compiles it with a host
 // compiler and a header that defines Metal's types and functions. This does not check rules that only Metal has, such
 // as attributes and limits on arguments.
-TEST(Gate, metal) {
+TEST(Gate, metalAcceptsAllKernels) {
   column("metal as C++", {{"TESSERA_METAL_LIBRARY", test::fake_library("metal")}}, []() -> std::string {
     register_driver(make_metal_driver());
     return compile_all({Backend::metal, 0}, emit::metal_c(), [](const backend::Program& program, Answers&) {

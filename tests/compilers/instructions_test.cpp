@@ -120,7 +120,7 @@ TEST(Instructions, ModulePtxUsesHardwareInstructions) {
     EXPECT_EQ(wrong, "");
     return text;
   };
-  // LLVM 16 extracts a field that ends behind the sign bit, which yields zeros.
+  // Without a correction, LLVM 16 extracts a field that ends beyond the sign bit, and the result is zero.
   for (const int bits : {63, 40, 2}) {
     expect_contains(ptx(sign_masks(bits), 90), {"shr.s64", "and.b64"});
     expect_lacks(ptx(sign_masks(bits), 90), {"bfe.u64"});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares Tessera's declarations of vendor functions with the vendors' headers. Handles and enumerations have
-// different names in both, so this only compares how arguments are passed.
+// different names in both, so only the way in which arguments are passed is compared.
 #pragma once
 
 #include <cstddef>

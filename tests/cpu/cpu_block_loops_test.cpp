@@ -69,8 +69,8 @@ TEST_F(CpuBlockLoops, SharedMemoryAtomicsMatchInterpreter) {
                   {1e-5, 1e-5}, {.noalias = noalias});
 }
 
-// In these loops, all chunks cannot run an iteration before the next one starts: threads carry a sum, chunks start at
-// different indices, or blocks are two-dimensional.
+// In these loops, the chunks cannot all run an iteration before the next one starts: threads carry a sum, chunks start
+// at different indices, or blocks are two-dimensional.
 TEST_F(CpuBlockLoops, NonInterchangeableLoopsMatchInterpreter) {
   const Function sums = block_kernel("sums", {64}, [] {
     auto x = in("x", DType::i32), y = out("y", DType::i32);

@@ -491,7 +491,7 @@ TEST_F(CpuCodegen, GeneratedCodeUsesVectorLoads) {
   }
 }
 
-TEST_F(CpuCodegen, SourceThrowsOutOfMemory) {
+TEST_F(CpuCodegen, SourceThrowsOutOfMemoryIfLlvmNeedsTooMuchMemory) {
   const std::string said = test::run_in_child({}, [] {
     Cpu cpu;
     const auto kernel = cpu.compile(saxpy());
@@ -518,7 +518,7 @@ TEST_F(CpuCodegen, ExactKernelsAreNotContracted) {
   EXPECT_EQ(cpu.compile(f)->source().find("contract"), std::string::npos);
 }
 
-TEST_F(CpuCodegen, ReportsInvalidTargetsModulesAndAllocations) {
+TEST_F(CpuCodegen, ReportsInvalidTargetsMissingModulesAndOversizedAllocations) {
   auto driver = make_cpu_driver();
   // LLVM knows the second target, but it is a 32-bit processor.
   for (const char* target : {"pentium-9000", "pentium"}) {

@@ -50,7 +50,7 @@ class Fenced {
   std::size_t bytes_, inside_, all_;
 };
 
-// Fills memory with numbers that are not changed by any conversion.
+// Fills memory with bit patterns that no conversion changes.
 void fill(std::byte* data, std::size_t elements, DType t, unsigned seed) {
   for (std::size_t i = 0; i < elements; ++i) {
     const std::uint64_t bits = t == DType::boolean ? (i + seed) % 3 % 2 : ((i * 7 + seed * 31 + 1) & 0x3fff);
@@ -135,7 +135,7 @@ void check(Cpu& cpu, Case c, bool loads) {
   }
 }
 
-TEST(CpuStrided, ConstantStridesNeverAccessOutOfBounds) {
+TEST(CpuStrided, AccessesWithConstantStridesStayInBounds) {
   for (Cpu* cpu : cpu_targets())
     for (const bool loads : {true, false}) {
       // Tests all strides with one dtype of each size, and all dtypes with two strides.
@@ -153,7 +153,7 @@ TEST(CpuStrided, ConstantStridesNeverAccessOutOfBounds) {
     }
 }
 
-TEST(CpuStrided, RuntimeStridesNeverAccessOutOfBounds) {
+TEST(CpuStrided, AccessesWithRuntimeStridesStayInBounds) {
   for (Cpu* cpu : cpu_targets())
     for (const DType t : {DType::f32, DType::f64, DType::i16, DType::u8}) {
       const auto copy = cpu->compile(map_kernel("copy", [&] {
@@ -181,9 +181,8 @@ TEST(CpuStrided, RuntimeStridesNeverAccessOutOfBounds) {
     }
 }
 
-// Each lane stores adjacent elements of its row: the whole row, a part of it, or in a loop. The row length is only
-// known at launch.
-TEST(CpuStrided, RowStoresNeverAccessOutOfBounds) {
+// In each round, every lane stores a few adjacent elements of its row. The row length is only known at launch.
+TEST(CpuStrided, StoresToRowsStayInBounds) {
   for (Cpu* cpu : cpu_targets())
     for (const DType t : {DType::f32, DType::f64, DType::i64, DType::u16})
       for (const auto& [count, back] : {std::pair{2, false}, {4, false}, {4, true}, {5, false}, {8, false}}) {
@@ -227,8 +226,8 @@ TEST(CpuStrided, RowStoresNeverAccessOutOfBounds) {
       }
 }
 
-// Covers structs in which all members are computed in the same way, which needs no shuffles, and structs in which they
-// are not.
+// Covers structs whose members are all computed in the same way, which needs no shuffles, and structs whose members are
+// computed in different ways.
 TEST(CpuStrided, StructUpdatesMatchInterpreter) {
   std::mt19937 random(test_seed());
   for (const DType t : {DType::f32, DType::i32, DType::f64, DType::u8})
@@ -275,7 +274,7 @@ TEST(CpuStrided, StructConversionsMatchInterpreter) {
     }
 }
 
-// Threads load and store members of their own structs in random order, also in conditions and loops.
+// Threads load and store members of their own structs in random order, including in conditions and loops.
 TEST(CpuStrided, RandomStructAccessesMatchInterpreter) {
   std::mt19937 random(test_seed());
   auto pick = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
@@ -352,9 +351,9 @@ TEST(CpuStrided, ConcurrentStoresToDifferentMembersDoNotInterfere) {
     }
 }
 
-// Each lane adds the elements of its own row in order. Rows start `apart` elements apart, and the sum starts at element
+// Each lane adds the elements of its row in order. Rows start `apart` elements apart, and the sum starts at element
 // `shift` of the row. There is no memory after the last row.
-TEST(CpuStrided, RowSumsNeverAccessOutOfBounds) {
+TEST(CpuStrided, SumsOfRowsStayInBounds) {
   struct Rows {
     std::size_t rows, width, apart, shift;
   };

@@ -43,7 +43,7 @@ std::vector<std::uint32_t> numbers(const char* name) {
 }
 [[noreturn]] void refuse(const std::string& item) {
   std::fprintf(stderr,
-               "fake driver: TESSERA_FAKE_FAULT holds \"%s\", which is not a fault (see tests/drivers/faults.h)\n",
+               "fake driver: TESSERA_FAKE_FAULT contains the unknown fault \"%s\" (see tests/drivers/faults.h)\n",
                item.c_str());
   std::_Exit(87);
 }

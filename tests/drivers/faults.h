@@ -7,33 +7,34 @@
 //   TESSERA_FAKE_DELAY_US=n     maximum random delay before a queued command runs (default 100)
 //   TESSERA_FAKE_KERNEL_US=list minimum duration of a kernel on each device, separated by commas (default 0); if there
 //                               are more devices, the list is repeated. A device with a duration runs one kernel at a
-//                               time, also on different streams
+//                               time, even on different streams
 //   TESSERA_FAKE_SEED=n         seed of the random delays
 //   TESSERA_FAKE_LEAKS=1        reports handles and memory that are not released at exit
 //   TESSERA_FAKE_BREACHES=file  also appends rule violations to this file
 //   TESSERA_FAKE_RUN=text       runs kernels from their emitted text, compiled for the host (text/compile.h), instead
 //                               of in the interpreter; CUDA and HIP
 //   TESSERA_FAKE_WARP=n         threads per subgroup (CUDA, HIP and Metal)
-//   TESSERA_FAKE_ONLY=name      injects faults only in the library whose file name contains this
-//   TESSERA_FAKE_FAULT=list     faults, separated by commas: NAME[=n[+]][:code][@device]
+//   TESSERA_FAKE_ONLY=name      injects faults only in the library whose file name contains this name
+//   TESSERA_FAKE_FAULT=list     faults, separated by commas: NAME[=n[+]][:code][@device]. n+ also fails
+//                               all calls after the n-th call
 //
 //   init:code      the first call returns this code     crash-init, hang-init   the first call crashes or hangs
 //   segv-init      the first call raises SIGSEGV        exit-init[:code]        the first call exits the process
-//   print-init     ... prints to standard output        slow-init[:ms]          ... is slow
-//   kill-init      ... kills the process
+//   print-init     it prints to standard output         slow-init[:ms]          it is slow
+//   kill-init      it kills the process
 //   no-devices     there are no devices                 context[:code]          contexts cannot be created
-//   oom=n          the n-th allocation fails; n+: and all later ones            host-oom=n  same for pinned memory
+//   oom=n[+]       the n-th allocation fails            host-oom=n[+]  the n-th allocation of pinned memory fails
 //   launch=n       the n-th launch is rejected (701, or :code)
 //   instantiate[:code]  graphs cannot be instantiated (2)  graph-launch=n  the n-th graph launch is rejected (1)
 //   no-graphs      streams cannot be captured (801)
 //   lost=n         the n-th operation and all later ones fail (700, or :code)
 //   late=n         the n-th operation fails when it runs, and only calls that wait report it
-//   wrong          kernels compute wrong results        wrong=n      only the n-th launch; n+: and all later ones
+//   wrong          kernels compute wrong results        wrong=n[+]   only the n-th launch computes wrong results
 //   compile        the compiler rejects all programs    cubin:code   binaries are rejected (209, or :code)
 //   driver=n       version of the driver (12040)        compiler=n   version of the compiler (12040)
 //   hip-major=n    major version of HIP (6)             threads=n    maximum block size of all functions
 //   ze-api=n       version of Level Zero (104: 1.4)     no-target    ocloc supports none of the devices
-//   blas=n         the n-th product of a library is rejected (14, or :code); n+: and all later ones
+//   blas=n[+]      the n-th product of a library is rejected (14, or :code)
 //   blas-choose=n  the n-th choice of an algorithm fails   blas-create[:code]   the library cannot be initialised
 //   blas-none      the library supports no product
 //   no-peers       devices cannot access each other     peer[:code]             enabling peer access fails (711)

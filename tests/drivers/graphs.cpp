@@ -105,7 +105,7 @@ Code Machine::end_capture(Stream& stream, Graph** out) {
   std::lock_guard hold(lock_);
   if (stream.capture == nullptr) return breach_locked("the stream is not being captured", illegal_state);
   if (stream.capturer != this_thread())
-    return breach_locked("a capture is ended by another thread than the one that began it", capture_wrong_thread);
+    return breach_locked("a capture is ended on a different thread than the one that began it", capture_wrong_thread);
   Graph* const graph = std::exchange(stream.capture, nullptr);
   capturing = nullptr;
   std::erase(global_captures_, &stream);

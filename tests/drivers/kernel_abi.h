@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Interface between a fake driver and the test process. The process that emits a kernel also has its IR. It interprets
-// the IR when the driver launches the kernel. The interface only uses plain data, because both are linked separately.
+// the IR when the driver launches the kernel. The interface only uses plain data, because the driver and the test are
+// linked separately.
 #pragma once
 
 #include <cstddef>

@@ -297,7 +297,7 @@ Code Machine::prepare_launch(Context& context, Function& function, Dimensions gr
         for (const Touch& other : work.touches)
           if (other.memory == touch.memory && other.begin < touch.end && touch.begin < other.end &&
               (other.write || touch.write) && other.end != other.memory->bytes)
-            breach_locked(name + ": its buffers are declared disjoint and overlap", ok);
+            breach_locked(name + ": its buffers are declared disjoint but overlap", ok);
       work.touches.push_back(touch);
     }
     work.what = name;

@@ -196,7 +196,7 @@ Code Machine::range(Context& context, std::uint64_t address, std::size_t bytes, 
                          illegal_address);
   if (!memory->host && memory->context != &context && !context.peers.contains(memory->context->device))
     return breach_locked("memory of device " + std::to_string(memory->context->device) + " is used on device " +
-                             std::to_string(context.device) + ", which may not access it",
+                             std::to_string(context.device) + ", which cannot access it",
                          illegal_address);
   *touch = {memory, address - memory->address, address - memory->address + bytes, write};
   return ok;

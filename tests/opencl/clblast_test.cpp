@@ -54,7 +54,7 @@ class ClBlast : public ::testing::Test {
     const Array c = matmul(a, b);
     const bool library_did = by_library(scope.log()) != 0;
     const std::string wrong = compare_product(c, a, b);
-    return !wrong.empty() ? wrong : library_did ? "right by the library" : "right by our kernel";
+    return !wrong.empty() ? wrong : library_did ? "right by the library" : "right by Tessera's kernel";
   }
 };
 
@@ -97,17 +97,17 @@ TEST_F(ClBlast, LargeProductsUsePooledWorkspaceAndSeparateEpilogueKernel) {
 }
 
 TEST_F(ClBlast, F16ProductsAndDisabledBlasUseTesseraKernels) {
-  EXPECT_EQ(run({}, [] { return plain(DType::f16); }), "right by our kernel");
-  EXPECT_EQ(run({}, [] { return plain(DType::bf16); }), "right by our kernel");
-  EXPECT_EQ(run({{"TESSERA_BLAS", "off"}}, [] { return plain(); }), "right by our kernel");
-  EXPECT_EQ(run({{"TESSERA_BLAS", "auto"}}, [] { return plain(); }), "right by our kernel");
+  EXPECT_EQ(run({}, [] { return plain(DType::f16); }), "right by Tessera's kernel");
+  EXPECT_EQ(run({}, [] { return plain(DType::bf16); }), "right by Tessera's kernel");
+  EXPECT_EQ(run({{"TESSERA_BLAS", "off"}}, [] { return plain(); }), "right by Tessera's kernel");
+  EXPECT_EQ(run({{"TESSERA_BLAS", "auto"}}, [] { return plain(); }), "right by Tessera's kernel");
 }
 
-TEST_F(ClBlast, FallsBackIfMissingOrIncomplete) {
-  EXPECT_EQ(run({{"TESSERA_CLBLAST_LIBRARY", "none"}}, [] { return plain(); }), "right by our kernel");
+TEST_F(ClBlast, FallsBackIfLibraryIsMissingOrIncomplete) {
+  EXPECT_EQ(run({{"TESSERA_CLBLAST_LIBRARY", "none"}}, [] { return plain(); }), "right by Tessera's kernel");
   EXPECT_EQ(run({{"TESSERA_CLBLAST_LIBRARY", "/nonexistent/libclblast.so.1"}}, [] { return plain(); }),
-            "right by our kernel");
-  EXPECT_EQ(run({{"TESSERA_CLBLAST_LIBRARY", "libm.so.6"}}, [] { return plain(); }), "right by our kernel");
+            "right by Tessera's kernel");
+  EXPECT_EQ(run({{"TESSERA_CLBLAST_LIBRARY", "libm.so.6"}}, [] { return plain(); }), "right by Tessera's kernel");
 }
 
 TEST_F(ClBlast, DeviceInfoReportsWhetherClblastIsInstalled) {

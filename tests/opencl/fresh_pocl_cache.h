@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sets up a separate PoCL kernel cache for this process. It is sufficient to include this header, if the program does
-// not use OpenCL before main.
+// Sets up a separate PoCL kernel cache for this process. Including this header is sufficient if the program does not
+// use OpenCL before main.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -108,7 +108,7 @@ std::string still_works() {
 }
 
 TEST_F(Shim, KernelRunsWithoutFaults) { EXPECT_HAS(with("", still_works), "and the next kernel works"); }
-TEST_F(Shim, ReportsNoPlatform) {
+TEST_F(Shim, ReportsMissingPlatforms) {
   const std::string text = with("no platform", enumerated);
   EXPECT_EQ(text.substr(0, 2), state(DeviceState::loaded)) << text;
   EXPECT_HAS(text, "/etc/OpenCL/vendors");
@@ -123,7 +123,7 @@ TEST_F(Shim, LargeAllocationOnIntelGpuSuggestsOneApi) {
     }
     return std::string("no error");
   });
-  EXPECT_HAS(text, "cannot allocate this much memory at once");
+  EXPECT_HAS(text, "cannot allocate this much memory in one piece");
   EXPECT_HAS(text, "Use the oneapi device of this GPU");
 }
 TEST_F(Shim, ReportsPlatformsWithoutDevices) {
@@ -132,7 +132,7 @@ TEST_F(Shim, ReportsPlatformsWithoutDevices) {
   EXPECT_HAS(text, "OpenCL platforms without devices: ");
   EXPECT_HAS(text, "CL_DEVICE_NOT_FOUND");
 }
-TEST_F(Shim, ThrowsOutOfMemory) {
+TEST_F(Shim, FailedAllocationThrowsOutOfMemory) {
   const std::string text = with("no memory", [] {
     try {
       device()->allocate(5000, MemoryKind::device);
@@ -248,8 +248,8 @@ TEST_F(Shim, SuccessfulLaunchesDoNotHideEarlierFailure) {
 constexpr Device first{Backend::opencl, 0};
 constexpr std::uint64_t count = 1000;
 BufferView buffer() { return {Storage::allocate(first, count * sizeof(float)), 0, count, DType::f32}; }
-/// Runs each function. Appends "reported" if it throws the error that the shim injected, and "nothing" if it does not
-/// throw.
+/// Runs each function. For each one, appends "reported" if it throws the error that the shim injected, or "nothing" if
+/// it does not throw.
 std::string told(std::initializer_list<std::function<void()>> all) {
   std::string said;
   for (const auto& wait : all) {
@@ -381,7 +381,8 @@ TEST_F(Shim, CopyToAnotherDeviceReportsEarlierFailure) {
           const auto copy = [&] { Queue::of(second).copy(there, y); };
           return told({launch, copy, copy, reading(y), [&] { Queue::of(second).finish(); }});
         });
-    if (text == "one device") GTEST_SKIP() << "passed by: a second device of PoCL (POCL_DEVICES gave one)";
+    if (text == "one device")
+      GTEST_SKIP() << "passed by: PoCL created only one device, although POCL_DEVICES requests two";
     EXPECT_EQ(text, "nothing; reported; nothing; nothing; nothing; ") << what;
   }
 }

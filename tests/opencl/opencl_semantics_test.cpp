@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests that node_table_test does not contain for OpenCL: conversions of all 16-bit floats, and the text that kernels
-// print.
+// Tests that node_table_test does not contain: conversions of all 16-bit floats, and the text that kernels print.
 #include "tests/opencl/opencl_fixture.h"
 
 #include <bit>

@@ -50,7 +50,7 @@ std::int32_t clGetDeviceInfo(void* device, std::uint32_t what, std::size_t room,
   return real<std::int32_t(void*, std::uint32_t, std::size_t, void*, std::size_t*)>("clGetDeviceInfo")(
       device, what, room, to, needed);
 }
-// Counts buffers in host memory that exist and that are mapped. tessera_shim_pinned() returns the counts.
+// Count the existing and the mapped buffers in host memory. tessera_shim_pinned() returns both counts.
 static std::atomic<std::int64_t> pinned = 0, mapped = 0;
 static std::mutex pinned_lock;
 static std::set<void*> pinned_buffers;  // guarded by pinned_lock

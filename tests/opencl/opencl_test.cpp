@@ -219,7 +219,7 @@ TEST_F(OpenCl, KernelSourceIsACompleteProgram) {
 
 #define EXPECT_HAS(text, part) EXPECT_NE((text).find(part), std::string::npos) << (text)
 
-TEST_F(OpenCl, RejectsUnsupportedFeaturesNamingTheKernel) {
+TEST_F(OpenCl, RejectsUnsupportedFeaturesAndNamesTheKernel) {
   const Function big = block_kernel("big", {32, 1, 1}, [] {
     const BufferRef x = buffer_param("x", DType::f32, Access::read_write);
     const BufferRef s = shared(DType::f32, 1 << 24);

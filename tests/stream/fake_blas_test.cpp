@@ -81,7 +81,7 @@ TEST(FakeBlas, DetectsMisuse) {
     std::function<void(Lt&)> work;
   };
   const Misuse misuses[] = {
-      {"a leading dimension is less than the rows", [](Lt& lt) { lt.layout(3), lt.choose(); }},
+      {"a leading dimension is less than the number of rows", [](Lt& lt) { lt.layout(3), lt.choose(); }},
       {"the layouts do not match",
        [](Lt& lt) {
          lt.call("cublasLtMatrixLayoutCreate", &lt.layouts[1], 0, std::uint64_t{5}, std::uint64_t{4}, std::int64_t{5});
@@ -91,19 +91,19 @@ TEST(FakeBlas, DetectsMisuse) {
       {"less aligned than declared", [](Lt& lt) { lt.choose(), lt.offset = 4, lt.multiply(); }},
       {"a handle that was destroyed",
        [](Lt& lt) { lt.call("cublasLtMatrixLayoutDestroy", lt.layouts[1]), lt.choose(); }},
-      {"a handle of another kind", [](Lt& lt) { lt.product = lt.preference, lt.choose(); }},
-      {"an attribute of another size",
+      {"a handle of the wrong kind", [](Lt& lt) { lt.product = lt.preference, lt.choose(); }},
+      {"an attribute of the wrong size",
        [](Lt& lt) {
          const char one = 1;
          lt.call("cublasLtMatmulDescSetAttribute", lt.product, 3, static_cast<const void*>(&one), sizeof one);
        }},
-      {"the handle belongs to another device", [](Lt& lt) { lt.choose(), lt.use(1), lt.multiply(); }},
-      {"the stream belongs to another device",
+      {"the handle does not belong to the current device", [](Lt& lt) { lt.choose(), lt.use(1), lt.multiply(); }},
+      {"the stream and the handle belong to different devices",
        [](Lt& lt) {
          lt.choose(), lt.use(1), lt.driver("cuStreamCreate", &lt.stream, 1u), lt.use(0);
          lt.multiply();
        }},
-      {"sums of another type than f32",
+      {"sums of a type other than f32",
        [](Lt& lt) { lt.call("cublasLtMatmulDescCreate", &lt.product, 64, 2), lt.choose(); }},
       {"a bias without an address",
        [](Lt& lt) {
@@ -149,7 +149,7 @@ TEST(FakeBlas, DetectsRocblasAllocationsAndStreamsOfOtherDevices) {
                           hip.function<int(int)>("hipSetDevice")(0);
                           blas.function<int(void*, void*)>("rocblas_set_stream")(handle, stream);
                         }),
-                        {"the stream belongs to another device"});
+                        {"the stream and the handle belong to different devices"});
   test::expect_contains(rocblas([](os::Library&, os::Library& blas, void* handle) {
                           std::size_t bytes = 0;
                           blas.function<int(void*, std::size_t*)>("rocblas_stop_device_memory_size_query")(handle,

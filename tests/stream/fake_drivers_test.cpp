@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fake CUDA and HIP drivers must report programs that break a driver's rules. Other tests rely on this: without it,
-// they would pass. Each case runs in a child, because a library is opened only once per process.
+// The fake CUDA and HIP drivers must report programs that break a driver's rules. Without these reports, other tests
+// would pass even if Tessera broke the rules. Each case runs in a child, because a library is opened only once per
+// process.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -26,7 +27,7 @@ extern "C" __global__ void saxpy(const float* __restrict__ x, float* __restrict_
   if (i < extent_x) y[i] = a * x[i] + y[i];
 }
 )";
-/// Registers the data of the kernel that the fakes need: that it has a bounds check, and its arguments.
+/// Registers the kernel's arguments and bounds check, which the fakes need.
 const bool registered = [] {
   KernelFacts facts;
   facts.guarded[0] = 1;
@@ -39,7 +40,7 @@ const bool registered = [] {
   return true;
 }();
 
-/// One of the two APIs, with its library's symbol names. Owns 400 bytes at x and at y, the streams a and b, and the
+/// One of the two APIs, with its library's symbol names. Owns 400 bytes each at x and y, the streams a and b, and the
 /// kernel. All of them are on device 0.
 class Api {
  public:
@@ -258,7 +259,7 @@ TEST_P(FakeDrivers, DetectMisuse) {
          p.use(0), p.record(event, p.a);
        }},
       {"the stream belongs to device 0", [](Api& p) { p.use(1), p.allocate(&p.y), p.fill(p.y, p.a); }},
-      {"which may not access it", [](Api& p) { p.use(1), p.fill(p.x, p.stream()); }},
+      {"which cannot access it", [](Api& p) { p.use(1), p.fill(p.x, p.stream()); }},
       {"is loaded on device 0",
        [](Api& p) { p.use(1), p.allocate(&p.x), p.allocate(&p.y), p.saxpy(p.x, p.y, p.stream()); }},
       {"a stream is destroyed", [](Api& p) { p.hold(), p.fill(p.x, p.a), p.destroy(p.a); }},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fake Level Zero driver must report programs that break its rules. Other tests rely on this: without it, they
-// would pass. Each case runs in a child, because a library is opened only once per process.
+// The fake Level Zero driver must report programs that break its rules. Without these reports, other tests would pass
+// even if Tessera broke the rules. Each case runs in a child, because a library is opened only once per process.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Metal backend with fakes of the Objective-C runtime and Metal (tests/drivers/vendors/metal.cpp). Tests missing or
-// failing parts, and that objects are neither leaked nor used after release. The fake also checks Metal's rules. Each
-// case runs in a child. The backend has not been tested with Apple's Metal.
+// The Metal backend with fakes of the Objective-C runtime and Metal (tests/drivers/vendors/metal.cpp). Tests cover
+// missing and failing parts, and check that objects are neither leaked nor used after release. The fake also checks
+// Metal's rules. Each case runs in a child. The backend has not been tested with Apple's Metal.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ using test::message;
 using test::Variables;
 
 const std::string library = TESSERA_FAKES "/libfake_metal.so";
-/// The first one has unified memory, the second one has its own memory.
+/// The first device has unified memory. The second device has dedicated memory.
 constexpr Device first{Backend::metal, 0}, second{Backend::metal, 1};
 
 std::string breaches() { return test::breach_lines(library); }
@@ -116,7 +116,7 @@ TEST(Metal, ReportsMissingOrIncompleteLibrary) {
                          "|0\nright"});
 }
 
-TEST(Metal, ReportsNoDevices) {
+TEST(Metal, ReportsMissingDevices) {
   const std::string text = with("no-devices", [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("loaded|" + library + "|MTLCopyAllDevices lists no device|")) << text;
   expect_contains(text, {"|0\nright"});
@@ -130,7 +130,7 @@ TEST(Metal, ReportsCompilerThatRejectsAllKernels) {
   expect_clean(text);
 }
 
-TEST(Metal, WrongResultsAreQuarantined) {
+TEST(Metal, DeviceWithWrongResultsIsQuarantined) {
   const std::string text = with(
       "wrong@0",
       [] {
@@ -165,7 +165,7 @@ TEST(Metal, DeviceRemainsUsableAfterOutOfMemory) {
   expect_clean(gone);
 }
 
-TEST(Metal, FailedCommandBufferMarksDeviceLost) {
+TEST(Metal, FailedCommandBufferMarksDeviceAsLost) {
   for (const char* fault : {"lost=20@0", "late=21@0", "launch=8@0"}) {
     const std::string text = with(
         fault,
@@ -284,8 +284,8 @@ struct Runtime {
 };
 
 // With unified memory, the host reads device memory directly. It must first wait for work that the program has enqueued
-// directly in our queue, even if we enqueued no work after it. This also applies to reads of other memory and to calls
-// of finish().
+// directly in Tessera's queue, even if Tessera has enqueued no work after it. This also applies to reads of other
+// memory and to calls of finish().
 TEST(Metal, WaitsForWorkThatTheProgramEnqueuedDirectly) {
   constexpr std::size_t count = 1000, bytes = 4 * count;
   for (const std::string way : {"download", "finish", "end", "sync"}) {
@@ -344,7 +344,7 @@ TEST(FakeMetal, DetectsMisuse) {
   };
   constexpr std::uint64_t zero = 0;
   const auto commands = [](Runtime& r) { return r.send<Id>(r.send<Id>(r.device, "newCommandQueue"), "commandBuffer"); };
-  /// Calls the misuse after an encoder of this kind is created and before it is ended.
+  /// Runs `misuse` while an encoder of this kind is open.
   const auto encoding = [&](const char* kind, std::function<void(Runtime&, Id)> misuse) {
     return [commands, kind, misuse](Runtime& r) {
       const Id encoder = r.send<Id>(commands(r), kind);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Behaviour that is specific to the `oneapi` backend: events and ordering with Level Zero's events, allocations above
 // the size limit, Intel's OpenCL driver as a replacement for libocloc, and reports on machines without a GPU. Each case
-// runs in a separate process with fake drivers. The compiler is Intel's, and so is the loader if it is installed.
+// runs in a separate process with fake drivers. Some tests use Intel's compiler and loader, if they are installed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -153,7 +153,7 @@ TEST(Order, QueueMayWaitForEventsManyTimes) {
                          for (int i = 0; i < 1000; ++i) {
                            a->fill(x, 0, 4, std::as_bytes(std::span(&word, 1)));
                            b->wait(*a->record());
-                           // Otherwise, all 1000 events may be waited for at the same time.
+                           // Without this call, queues might wait for all 1000 events at the same time.
                            if (i % 50 == 0) a->finish();
                          }
                          b->finish(), a->finish();

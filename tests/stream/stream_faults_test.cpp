@@ -117,7 +117,7 @@ TEST_P(StreamFaults, ReportsMissingEntryPoint) {
       text, {"the library has no " + std::string(fake().missing), driver_variable() + " names this file", "|0\nright"});
 }
 
-TEST_P(StreamFaults, ReportsNoDevices) {
+TEST_P(StreamFaults, ReportsMissingDevices) {
   const std::string text = with("no-devices", [] { return lines({row(), outcome({})}); });
   EXPECT_TRUE(text.starts_with("loaded|" + library() + "|")) << text;
   expect_contains(text, {fake().no_device, "|0\nright"});
@@ -141,7 +141,9 @@ TEST_P(StreamFaults, ReportsUnknownMajorVersion) {
   if (oneapi()) {
     const std::string two = with("ze-api=200", [] { return lines({row(), outcome({})}); });
     EXPECT_TRUE(two.starts_with("loaded|")) << two;
-    expect_contains(two, {"the driver implements Level Zero 2.0, but this version of Tessera supports 1", "|0\nright"});
+    expect_contains(
+        two,
+        {"the driver implements Level Zero 2.0, but this version of Tessera supports only Level Zero 1", "|0\nright"});
     expect_clean(two);
     // Older and newer minor versions order commands in different ways.
     for (const char* version : {"ze-api=100", "ze-api=107", "ze-api=112"})
@@ -216,7 +218,7 @@ TEST_P(StreamFaults, ReportsContextCreationFailure) {
 
 // Wrong results:
 
-TEST_P(StreamFaults, WrongResultsAreQuarantined) {
+TEST_P(StreamFaults, DeviceWithWrongResultsIsQuarantined) {
   const std::string text = with(
       "wrong@0",
       [] {
@@ -365,7 +367,7 @@ TEST_P(StreamFaults, ForkedChildThrowsAndParentContinues) {
   expect_clean(text);
 }
 
-TEST(StreamBackends, WorkInOneProcess) {
+TEST(StreamBackends, WorkTogetherInOneProcess) {
   const std::string text = test::run_in_child(test::with_fakes({{"TESSERA_FAKE_DEVICES", "4"}}), [] {
     Array x = Array::arange(1000, 0, 1);
     for (int i = 0; i < 4; ++i)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Behaviour of the `cuda`, `rocm` and `oneapi` backends that the tests for all devices do not cover: grids, staging,
 // contexts, faults, and reports on unusable libraries and drivers. Each case runs in a separate process with fake
-// drivers. The compilers are those of the vendors, if they are installed.
+// drivers. Some tests use the vendors' compilers, if they are installed.
 #include <gtest/gtest.h>
 
 #include <dlfcn.h>
@@ -78,7 +78,8 @@ TEST(Grids, MapKernelGridsCoverTheShapeWithinLimits) {
     try {
       g = backend::grid_of(kernel, shape, cuda_limits, 1024);
     } catch (const KernelError&) {
-      // Blocks would need a power of two of threads in y and in z, with more than 1,024 threads in total.
+      // The numbers of threads in y and z are powers of two. For this shape, a block would have more than 1,024
+      // threads.
       auto needed = [](std::uint64_t n) { return std::bit_ceil((n + 65534) / 65535); };
       EXPECT_TRUE(needed(shape[2]) > 64 || needed(shape[1]) * needed(shape[2]) > 1024) << shape[1] << " " << shape[2];
       continue;

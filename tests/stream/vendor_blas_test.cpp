@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Large products with fakes of cuBLASLt, hipBLASLt and rocBLAS. The fakes compute in double on memory of the fake
 // drivers, and check layouts, alignment, streams, workspaces and handles. Every kind of product must be correct. If the
-// library is missing or incomplete, or if it rejects a product or a call fails, our own kernels must compute it, and
-// the reason must be reported.
+// library is missing or incomplete, rejects a product, or fails, Tessera's kernels must compute the product, and the
+// reason must be reported.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -73,8 +73,8 @@ class VendorBlas : public ::testing::TestWithParam<Maker> {
     return 0;
   }
 
-  /// Computes a product without bias. Returns "right by the library", "right by our kernel", or a description of the
-  /// error.
+  /// Computes a product without bias. Returns "right by the library", "right by Tessera's kernel", or a description of
+  /// the error.
   static std::string plain(Device on = device(), std::int64_t m = 33, std::int64_t n = 20, std::int64_t k = 70) {
     std::mt19937_64 source(test_seed());
     const Array a = random_array(source, {m, k}, DType::f32, on), b = random_array(source, {k, n}, DType::f32, on);
@@ -82,7 +82,7 @@ class VendorBlas : public ::testing::TestWithParam<Maker> {
     const Array c = matmul(a, b);
     const bool library_did = by_library(scope.log()) != 0;
     const std::string wrong = compare_product(c, a, b);
-    return !wrong.empty() ? wrong : library_did ? "right by the library" : "right by our kernel";
+    return !wrong.empty() ? wrong : library_did ? "right by the library" : "right by Tessera's kernel";
   }
 };
 INSTANTIATE_TEST_SUITE_P(Makers, VendorBlas, ::testing::ValuesIn(makers),
@@ -132,7 +132,7 @@ TEST_P(VendorBlas, BiasAndActivationGiveTheSameResultWithAndWithoutEpilogue) {
           const std::string said = compare_product(got, a, b, e);
           const std::string name = std::string(dtype_name(t)) + ", activation " +
                                    std::to_string(static_cast<int>(activation)) + ", bias " + std::to_string(kind);
-          // hipBLASLt does not support bf16 products with f32 output, so our kernel computes it.
+          // hipBLASLt does not support bf16 products with f32 output, so Tessera's kernel computes them.
           const bool possible = maker().name != std::string_view("hipblaslt") || t != DType::bf16;
           if (possible && by_library(log) != 1) wrong += "\n" + name + ": not by the library";
           if (got.dtype() != t || !said.empty()) wrong += "\n" + name + said;
@@ -170,7 +170,7 @@ TEST_P(VendorBlas, ReusesAPlanForOtherAddressesAndBiases) {
     const Array base = random_array(source, {10, 40}, DType::f32, device()),
                 b = random_array(source, {20, 12}, DType::f32, device());
     std::string wrong;
-    std::vector<Array> kept;  // keeps the memory of each bias, so that the next one has another address
+    std::vector<Array> kept;  // keeps the memory of each bias, so that the next bias has a different address
     for (const std::int64_t from : {0, 0, 1, 2, 4}) {  // all are less aligned than the first one
       const Array a = base.slice(1, from, from + 20);
       Epilogue e;
@@ -188,10 +188,11 @@ TEST_P(VendorBlas, IsUsedOnlyForLargeProductsByDefault) {
   const auto sizes = [] {
     return plain() + "; " + plain(device(), 512, 256, 512) + "; " + plain(device(), 1, 4096, 4096);
   };
-  EXPECT_EQ(run({{"TESSERA_BLAS", "auto"}}, sizes), "right by our kernel; right by the library; right by the library");
+  EXPECT_EQ(run({{"TESSERA_BLAS", "auto"}}, sizes),
+            "right by Tessera's kernel; right by the library; right by the library");
   EXPECT_EQ(run({{"TESSERA_BLAS", "off"}}, [] { return plain() + ", " + std::to_string(count("libraries")); }),
-            "right by our kernel, 0");
-  EXPECT_EQ(run({{"TESSERA_BLAS", "off"}}, [] { return plain(device(), 512, 256, 512); }), "right by our kernel");
+            "right by Tessera's kernel, 0");
+  EXPECT_EQ(run({{"TESSERA_BLAS", "off"}}, [] { return plain(device(), 512, 256, 512); }), "right by Tessera's kernel");
   expect_contains(run({{"TESSERA_BLAS", "sometimes"}}, [] { return message([] { plain(); }); }),
                   {"TESSERA_BLAS", "sometimes", "off, vendor or auto"});
 }
@@ -221,10 +222,10 @@ TEST_P(VendorBlas, FallsBackWithoutWorkspaceMemory) {
                   set_memory_limit(device(), 0);
                   return all + plain();
                 }),
-            "right by the library; right by our kernel; right by the library");
+            "right by the library; right by Tessera's kernel; right by the library");
 }
 
-TEST_P(VendorBlas, OurKernelsComputeUnsupportedDtypes) {
+TEST_P(VendorBlas, TesseraKernelsComputeUnsupportedDtypes) {
   EXPECT_EQ(run({},
                 []() -> std::string {
                   std::mt19937_64 source(test_seed());
@@ -250,26 +251,26 @@ TEST_P(VendorBlas, OurKernelsComputeUnsupportedDtypes) {
 // Errors of the library are reported and never cause wrong results.
 
 TEST_P(VendorBlas, FallsBackIfLibraryIsMissingOrIncomplete) {
-  EXPECT_EQ(run({{maker().variable, "/nonexistent/libblas.so"}}, [] { return plain(); }), "right by our kernel");
-  EXPECT_EQ(run({{maker().variable, "none"}}, [] { return plain(); }), "right by our kernel");
+  EXPECT_EQ(run({{maker().variable, "/nonexistent/libblas.so"}}, [] { return plain(); }), "right by Tessera's kernel");
+  EXPECT_EQ(run({{maker().variable, "none"}}, [] { return plain(); }), "right by Tessera's kernel");
   if (maker().epilogues) {
     EXPECT_EQ(run({{maker().variable, test::fake_library(std::string(maker().name) + "_incomplete")}},
                   [] { return plain(); }),
-              "right by our kernel");
+              "right by Tessera's kernel");
   }
 }
 
 TEST_P(VendorBlas, FallsBackIfLibraryFailsToInitialise) {
   EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "blas-create"}}, [] { return plain() + "; " + plain(); }),
-            "right by our kernel; right by our kernel");
+            "right by Tessera's kernel; right by Tessera's kernel");
   EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "blas-create@0"}, {"TESSERA_FAKE_DEVICES", "2"}},
                 [] { return plain(device(0)) + "; " + plain(device(1)); }),
-            "right by our kernel; right by the library");
+            "right by Tessera's kernel; right by the library");
 }
 
 TEST_P(VendorBlas, FailedCallDisablesLibraryWithAWarning) {
   for (const char* fault : {"blas=1", "blas-choose=1"}) {
-    // rocBLAS has no choice of algorithms.
+    // rocBLAS chooses the algorithm itself.
     if (!maker().epilogues && fault == std::string_view("blas-choose=1")) continue;
     testing::internal::CaptureStderr();
     const std::string text = run({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_FAKE_DEVICES", "2"}}, [] {
@@ -280,7 +281,7 @@ TEST_P(VendorBlas, FailedCallDisablesLibraryWithAWarning) {
     });
     const std::string said = testing::internal::GetCapturedStderr();
     const bool chosen = fault != std::string_view("blas=1");
-    EXPECT_EQ(text, std::string("right by our kernel; right by our kernel; right by the library, called ") +
+    EXPECT_EQ(text, std::string("right by Tessera's kernel; right by Tessera's kernel; right by the library, called ") +
                         (chosen ? "1" : "2"));
     expect_contains(said, {to_string(device()), "failed and will not be used again", "returned", "own kernels"});
     EXPECT_EQ(said.find("not be used again"), said.rfind("not be used again")) << said;
@@ -290,13 +291,13 @@ TEST_P(VendorBlas, FailedCallDisablesLibraryWithAWarning) {
 TEST_P(VendorBlas, FallsBackWithoutWarningIfAProductIsRejected) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "blas-none"}}, [] { return plain() + "; " + plain(); }),
-            "right by our kernel; right by our kernel");
+            "right by Tessera's kernel; right by Tessera's kernel");
   EXPECT_EQ(testing::internal::GetCapturedStderr().find("not be used again"), std::string::npos);
 }
 
 TEST_P(VendorBlas, LibraryNewerThanTheDriverIsNotUsed) {
   if (maker().backend != Backend::cuda) return;  // AMD's libraries are part of their runtime
-  EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "compiler=13000"}}, [] { return plain(); }), "right by our kernel");
+  EXPECT_EQ(run({{"TESSERA_FAKE_FAULT", "compiler=13000"}}, [] { return plain(); }), "right by Tessera's kernel");
 }
 
 TEST_P(VendorBlas, LostDeviceThrowsAndOtherDevicesRemainUsable) {
@@ -352,7 +353,7 @@ TEST_P(VendorBlas, IsOrderedWithOtherWorkAndRespectsPlacement) {
   EXPECT_EQ(text.find("BREACH"), text.npos) << text;
 }
 
-TEST_P(VendorBlas, VerifyOnUsesOurKernels) {
+TEST_P(VendorBlas, VerifyOnUsesTesseraKernels) {
   EXPECT_EQ(run({},
                 []() -> std::string {
                   const auto reports = verify_on({Backend::interp, 0}, [] { plain(); });

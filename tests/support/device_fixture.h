@@ -14,7 +14,7 @@
 
 namespace tessera::test {
 
-/// Provides a new device for each test. Devices of `cuda` have separate memory, devices of `cpu` use host memory.
+/// Provides a new device for each test. Devices of `cuda` have separate memory, and devices of `cpu` use host memory.
 class DeviceTest : public ::testing::Test {
  protected:
   static constexpr int devices = 64;

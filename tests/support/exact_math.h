@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reference values from the long double functions of the C library. Used to measure the errors of our functions and
-// those of the vendors.
+// Reference values from the long double functions of the C library. Used to measure the errors of Tessera's functions
+// and of the vendors' functions.
 #pragma once
 
 #include <cmath>

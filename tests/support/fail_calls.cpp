@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library for LD_PRELOAD that makes a system call fail. The call does nothing and sets errno. Alternatively, it
-// writes half of the data, and the next write fails because the disk is full.
+// A library for LD_PRELOAD that makes a system call fail. The call does nothing and sets errno. Alternatively,
+// write() writes half of its data, and the next write fails because the disk is full.
 //
 //   TESSERA_FAIL="write 3 28"   the third write fails with error 28; with 0, it writes half of the data
 //   TESSERA_FAIL_IN=folder      counts all mmaps, but other calls only for files below this folder

@@ -52,8 +52,8 @@ inline std::string breach_lines(const std::string& file) {
 
 /// Returns variables that make the library load the fakes, followed by `more`.
 inline Variables with_fakes(const Variables& more = {}) {
-  // The real BLAS libraries do not work with a fake driver. The probe is disabled for trials because it does not know
-  // what the kernels of a fake driver compute.
+  // The real BLAS libraries do not work with a fake driver. The probe process only lists devices, because it does not
+  // know what the kernels of a fake driver compute.
   Variables all = {{"TESSERA_PROBE", "list"},
                    {"TESSERA_CUBLAS_LIBRARY", fake_library("cublaslt")},
                    {"TESSERA_HIPBLASLT_LIBRARY", fake_library("hipblaslt")},

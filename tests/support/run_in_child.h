@@ -63,8 +63,8 @@ inline std::string run_in_child(const Variables& variables, const std::function<
   return WIFEXITED(status) ? out : "the child died of signal " + std::to_string(WTERMSIG(status)) + "\n" + out;
 }
 
-/// Runs `body` in a child that exits normally. Returns its output on standard error and its exit code. 128 + n means
-/// signal n.
+/// Runs `body` in a child that exits normally. Returns its output on standard error and its exit code. An exit code of
+/// 128 + n means signal n.
 inline std::pair<std::string, int> errors_at_exit(const std::function<void()>& body) {
   const auto [text, status] = written_by_child([&](int file) {
     dup2(file, 2);

@@ -39,8 +39,8 @@ struct TargetTraits {
   unsigned width = 4;  ///< lanes in a vector of 32-bit elements
   bool f16c = false;   ///< has instructions that convert between f16 and f32
   bool fma = false;
-  bool vnni = false;      ///< dot4 in one instruction (AVX-512 VNNI)
-  bool avx_vnni = false;  ///< dot4 in one instruction, 256 bits wide, without AVX-512
+  bool vnni = false;      ///< has dot4 instructions (AVX-512 VNNI)
+  bool avx_vnni = false;  ///< has 256-bit dot4 instructions without AVX-512
 };
 
 /// Options of one compilation.
@@ -79,19 +79,20 @@ class Generator {
   /// compile().
   virtual std::unique_ptr<Compiled> load(std::string_view object, const std::string& name,
                                          std::string& wrong) noexcept = 0;
-  /// Returns an intermediate text of the compilation, for tests and debugging. On failure, returns the error message.
+  /// Returns an intermediate result of the compilation as text, for tests and debugging. On failure, returns the error
+  /// message.
   enum class Text : std::uint8_t { llvm, optimised, assembly };
   virtual std::string text(const ir::Function& function, const GenerateOptions& options, Text which) noexcept = 0;
 };
 
-/// Target of PTX generation: compute capability (90: 9.0) and PTX version (78: 7.8).
+/// Target of PTX generation: compute capability (90 means 9.0) and PTX version (78 means 7.8).
 struct PtxTarget {
   int capability = 0, version = 0;
 };
 
 /// A kernel to compile to PTX.
 struct PtxKernel {
-  const ir::Function* function;     ///< lowered for emit::ptx(), canonical
+  const ir::Function* function;     ///< lowered for emit::ptx(), in canonical form
   const emit::EmittedKernel* form;  ///< its entry, arguments and dynamic shared memory, as in emit_c
   bool noalias = true;              ///< the buffers are disjoint
 };

@@ -22,9 +22,9 @@ using Module = ModuleOf<Generator>;
 using PtxModule = ModuleOf<PtxGenerator>;
 
 /// Returns the files where the module may be, in the order in which they are tried. If TESSERA_CODEGEN_LIBRARY is set,
-/// this is the only candidate ("none" disables the module). Otherwise the module is searched in the folder of the
-/// library or program that contains this code, and, relative to this folder, in ../lib, tessera, ../lib/tessera and the
-/// parent folder.
+/// the result contains only this file ("none" disables the module). Otherwise it contains files in the folder of the
+/// library or program that contains this code, and in these folders relative to it: ../lib, tessera, ../lib/tessera and
+/// the parent folder.
 std::vector<std::string> module_candidates();
 
 /// Opens the module and gets a generator for `target` ("native" or an LLVM CPU name). The module is opened once per

@@ -122,11 +122,12 @@ void bind_arguments(const KernelShape& kernel, const std::array<std::uint64_t, 3
                              .wrong = "argument " + kernel.params[p].name + " is host memory",
                              .remedy = "Copy it to the device first"});
         if (arguments[p].byte_offset % dtype_size(kernel.params[p].dtype) != 0)
-          fail<KernelError>({.operation = "kernel " + kernel.name,
-                             .with = {{"offset", std::to_string(arguments[p].byte_offset)},
-                                      {"dtype", std::string(dtype_name(kernel.params[p].dtype))}},
-                             .wrong = "buffer " + kernel.params[p].name + " does not start at a whole element",
-                             .remedy = "Copy the view to a separate buffer"});
+          fail<KernelError>(
+              {.operation = "kernel " + kernel.name,
+               .with = {{"offset", std::to_string(arguments[p].byte_offset)},
+                        {"dtype", std::string(dtype_name(kernel.params[p].dtype))}},
+               .wrong = "the offset of buffer " + kernel.params[p].name + " is not a multiple of its element size",
+               .remedy = "Copy the view to a separate buffer"});
         to.push_back({a.kind, p, sizeof(void*), allocation ? reinterpret_cast<std::uintptr_t>(allocation->handle) : 0,
                       arguments[p].byte_offset});
         break;

@@ -20,7 +20,7 @@ struct KernelShape {
   std::string name;
   ir::KernelKind kind;
   std::array<std::uint32_t, 3> block;
-  std::vector<ir::Param> params;  ///< as written, before lowering
+  std::vector<ir::Param> params;  ///< the parameters before lowering
   emit::EmittedKernel emitted;
   bool index64;
 };

@@ -66,7 +66,7 @@ std::vector<Needed> needed_files(os::Vendor vendor, const std::vector<DeviceFile
       std::vector<Needed> out;
       for (const char* name : {"/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia0"})
         out.push_back({name, those([&](const DeviceFile& f) { return f.path == name; })});
-      // In a container, the first visible card may have another number than 0.
+      // In a container, the first visible card may have a number other than 0.
       out.back().found = those([](const DeviceFile& f) {
         return f.path.size() > 11 && f.path.find_first_not_of("0123456789", 11) == f.path.npos;
       });

@@ -20,8 +20,8 @@ struct Program {
   const emit::EmittedSource& source;
   std::span<const emit::EmitRequest> requests;  ///< lowered; in the order of source.kernels
   std::string subject;                          ///< "kernel softmax", or "4 kernels"
-  /// True if the kernels of the program are exact (ir::Function::exact). A program never mixes exact and other kernels,
-  /// because NVRTC has an option for this but no pragma.
+  /// True if the kernels of the program are exact (ir::Function::exact). A program never mixes exact kernels with
+  /// others, because NVRTC disables contraction only for a whole program.
   bool exact = false;
   const std::string& text() const { return source.text; }
 };

@@ -209,7 +209,7 @@ class CpuDriver : public Driver {
     if (index != 0)
       fail<DeviceError>({.operation = "open",
                          .with = {{"device", "cpu:" + std::to_string(index)}},
-                         .wrong = "there is only one cpu device, with all processors",
+                         .wrong = "there is only one cpu device, which uses all processors",
                          .remedy = "Use cpu:0"});
     return std::make_unique<CpuDevice>();
   }

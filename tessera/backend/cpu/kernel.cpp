@@ -152,7 +152,8 @@ class GeneratedKernel final : public CpuKernel {
     // same time. In map kernels, a piece must cover full cache lines for every dtype.
     const auto worthwhile = static_cast<std::uint64_t>(grain_cost / item_cost) + 1;
     std::uint64_t grain = std::max(worthwhile, (items - 1) / (8 * threads.threads()) + 1);
-    if (const std::uint64_t each = items / grain / threads.threads(); each != 0)  // same number for each thread
+    // All threads get the same number of pieces.
+    if (const std::uint64_t each = items / grain / threads.threads(); each != 0)
       grain = (items - 1) / (each * threads.threads()) + 1;
     if (function_.kind == KernelKind::map) grain = (grain + 63) & ~std::uint64_t{63};
     if (grain >= items || threads.threads() == 1) return entry(&call, 0, items, scratch(bytes));

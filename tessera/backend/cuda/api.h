@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of NVIDIA's driver library and of NVRTC that Tessera calls, declared here so that no CUDA header is
-// needed to build. Names, values and signatures follow the CUDA driver API reference and the NVRTC guide (11.2 to 13);
-// tests/compilers/vendor_headers_*_test.cpp compare them with the headers where these are installed.
+// needed to build. Names, values and signatures follow the CUDA driver API reference and the NVRTC guide (11.2 to 13).
+// If NVIDIA's headers are installed, tests/compilers/vendor_headers_*_test.cpp compare the declarations with them.
 #pragma once
 
 #include <cstddef>

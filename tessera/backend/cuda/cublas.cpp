@@ -41,7 +41,7 @@ std::unique_ptr<DriverBlas> open_cublas(int driver_version, std::string& why) {
     }
     const std::size_t major = version() / 10000;
     if (major > static_cast<std::size_t>(driver_version / 1000)) {
-      refuse(fmt::format("{}: it is from CUDA {}, which is later than the driver", name, major));
+      refuse(fmt::format("{}: it is from CUDA {}, a later version than the driver supports", name, major));
       continue;
     }
     why.clear();

@@ -68,7 +68,8 @@ std::string remedy_for(Code code, const std::string& library) {
     case 46: return "Another program has exclusive use of the device: see nvidia-smi";
     case 304:
       return "The system denied access: check whether this user can read and write /dev/nvidia*, and check dmesg";
-    case 802: return "The machine's NVSwitch fabric is not ready: start nvidia-fabricmanager of the driver's version";
+    case 802:
+      return "The machine's NVSwitch fabric is not ready: start the nvidia-fabricmanager of the driver's version";
     case 803:
       return fmt::format(
           "The library and the kernel driver ({}) have different versions: restart after a driver update, or install "
@@ -150,8 +151,8 @@ class CudaVendor final : public stream::Vendor {
   Nvrtc nvrtc_;
   cpu::PtxModule module_;  ///< opened only if NVRTC is unusable
   int driver_version_ = 0;
-  std::map<int, int> capabilities_;         ///< by ordinal: 90 is 9.0
-  std::map<int, cpu::PtxTarget> made_for_;  ///< by ordinal: the PTX target of each device that uses the module
+  std::map<int, int> capabilities_;         ///< by ordinal; 90 means 9.0
+  std::map<int, cpu::PtxTarget> made_for_;  ///< by ordinal; only devices that use the module
 };
 
 // Choice of the compiler for a device. NVRTC is preferred because it supports the newest devices and its input is
@@ -204,7 +205,8 @@ bool CudaVendor::choose_ptx(stream::DeviceFacts& facts) {
 }
 
 stream::Image CudaVendor::compile(const stream::DeviceFacts& facts, const backend::Program& program) {
-  // `facts` determines the compiler, because a rescan may have chosen another one for devices that are opened later.
+  // `facts` determines the compiler, because a rescan may have chosen a different one for devices that are opened
+  // later.
   const auto target = made_for_.find(facts.ordinal);
   if (!facts.architecture.starts_with("PTX ") || target == made_for_.end())
     return nvrtc_.compile(program.text(), facts.architecture, program.exact);

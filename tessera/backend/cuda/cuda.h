@@ -2,7 +2,7 @@
 // The `cuda` backend: NVIDIA GPUs through the CUDA driver library. NVRTC compiles the kernels. If NVRTC is not
 // installed, the code-generation module and the driver compile them. The libraries libcuda.so.1, libnvrtc.so and
 // libtessera-codegen.so are opened at run time and never closed. TESSERA_CUDA_LIBRARY, TESSERA_NVRTC_LIBRARY and
-// TESSERA_CODEGEN_LIBRARY replace them with other files.
+// TESSERA_CODEGEN_LIBRARY select different files.
 #pragma once
 
 #include <memory>

@@ -31,9 +31,10 @@ class Nvrtc {
   std::string version() const;                           ///< "13.0"
   int major() const { return major_; }
 
-  /// Returns the architecture to compile for on a device of this compute capability (86 means 8.6). The result is an
-  /// architecture such as "sm_86" for machine code. If the device is newer than the compiler, it is one such as
-  /// "compute_120" for PTX, which the driver compiles. It is empty if NVRTC supports neither.
+  /// Returns the architecture to compile for on a device of this compute capability (86 means 8.6). This is usually
+  /// "sm_86" or similar, for which NVRTC generates machine code. If the device is newer than NVRTC, it is "compute_120"
+  /// or similar, for which NVRTC generates PTX that the driver compiles. Returns an empty string if NVRTC supports
+  /// neither.
   std::string architecture_for(int capability) const;
   const std::vector<int>& supported() const { return supported_; }  ///< compute capabilities, ascending
 

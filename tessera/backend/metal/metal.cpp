@@ -64,7 +64,8 @@ int MetalVendor::start(BackendReport& report) {
   }
   if (api_->count() == 0) {
     report.reason = "MTLCopyAllDevices lists no device";
-    report.remedy = "Metal needs a GPU from 2012 or later; virtual machines have one only if configured to";
+    report.remedy =
+        "Metal needs a GPU from 2012 or later; a virtual machine has one only if it is configured to provide it";
     return 0;
   }
   report.state = DeviceState::enumerated;

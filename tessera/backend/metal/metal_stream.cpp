@@ -127,7 +127,7 @@ Code MetalApi::stream_wait_event(Handle handle, Handle waited) const {
   auto& event = *static_cast<MetalEvent*>(waited);
   std::lock_guard guard(event.lock);
   if (!event.buffer) return 0;
-  // A failed buffer never signals its event, so a wait for it would never end.
+  // A failed buffer never signals its event, so a wait for the event would never end.
   if (const Code code = code_of(event.buffer.get()); code != not_ready) return code;
   end_encoder(stream);
   const Id buffer = writing(stream);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of Intel's Level Zero loader, offline compiler and OpenCL driver that Tessera calls, declared here so
 // that no oneAPI header is needed to build. Names, values and signatures follow the Level Zero specification 1.0 to 1.7
-// and ocloc's API 1.0; tests/compilers/vendor_headers_ze_test.cpp compares them with the headers where these are
-// installed.
+// and ocloc's API 1.0. If the vendor's headers are installed, tests/compilers/vendor_headers_ze_test.cpp compares the
+// declarations with them.
 #pragma once
 
 #include <cstddef>

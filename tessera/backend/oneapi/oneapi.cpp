@@ -137,7 +137,7 @@ std::string OneapiVendor::find_devices() {
     std::uint32_t version = 1 << 16;
     call().api_version(handles[i], &version);
     if (version >> 16 != 1) {
-      wrong = fmt::format("the driver implements Level Zero {}, but this version of Tessera supports 1",
+      wrong = fmt::format("the driver implements Level Zero {}, but this version of Tessera supports only Level Zero 1",
                           version_text(version));
       continue;
     }

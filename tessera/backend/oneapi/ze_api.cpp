@@ -84,7 +84,7 @@ std::string text_of(Code code) {
       {0x78000016, "ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_SIZE", "an argument has the wrong size"},
       {0x78000018, "ZE_RESULT_ERROR_INVALID_MODULE_UNLINKED", "the module must be linked with another one"},
       {0x78000019, "ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE", "the command list has the wrong type"},
-      {overlapping_regions, "ZE_RESULT_ERROR_OVERLAPPING_REGIONS", "a copy between overlapping ranges"},
+      {overlapping_regions, "ZE_RESULT_ERROR_OVERLAPPING_REGIONS", "the ranges of a copy overlap"},
       {unknown, "ZE_RESULT_ERROR_UNKNOWN", "an unknown or internal error"},
   };
   for (const Row& row : rows)

@@ -146,9 +146,11 @@ void check(Code code, const char* function, const std::string& subject) {
       code == invalid_buffer_size)
     fail<OutOfMemory>({.operation = asked, .wrong = wrong, .remedy = "Free arrays, or work on smaller pieces"});
   if (code == failed_before)
-    fail<KernelError>({.operation = asked,
-                       .wrong = wrong,
-                       .remedy = "An earlier command failed, possibly in another queue, which reports the error"});
+    fail<KernelError>(
+        {.operation = asked,
+         .wrong = wrong,
+         .remedy =
+             "An earlier command failed, possibly in another queue. The queue of that command reports the error"});
   // If a device is lost, drivers report that the context or queue is invalid.
   constexpr Code first_invalid = -30, last_invalid = -72, invalid_context = -34, invalid_queue = -36;
   if (code <= first_invalid && code >= last_invalid && code != invalid_context && code != invalid_queue)

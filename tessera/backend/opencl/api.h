@@ -56,7 +56,7 @@ inline constexpr std::uint32_t program_build_log = 0x1183, kernel_work_group_siz
 struct Api {
   os::Library library;
   std::string missing;  ///< name of a required function that the library lacks
-  bool direct = false;  ///< drivers are called without the loader, and `library` is the first that could be opened
+  bool direct = false;  ///< no loader is used, and `library` is the first driver that could be opened
   std::string refused;  ///< if `direct`: why a driver could not be opened
 
   Code (*get_platforms)(std::uint32_t, PlatformId*, std::uint32_t*) = nullptr;

@@ -150,8 +150,8 @@ class ClQueue final : public DriverQueue {
   std::shared_ptr<ClEvent> command(Event event) { return event ? std::make_shared<ClEvent>(event, &device_) : nullptr; }
   void submitted(std::shared_ptr<ClEvent> command = nullptr);  ///< call after each submission: flushes the queue and
                                                                ///< stores the event
-  /// Waits for all commands so far and throws if one of them failed. They are not checked again afterwards. `tell`: see
-  /// UncheckedCommands::settle.
+  /// Waits for all commands so far and throws if one of them failed. These commands are not checked again afterwards.
+  /// `tell`: see UncheckedCommands::settle.
   void check_commands(bool tell);
   void empty(bool tell);  ///< waits for all work and throws its errors
 

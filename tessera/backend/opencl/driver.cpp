@@ -63,7 +63,7 @@ Allocation ClDevice::allocate(std::size_t bytes, MemoryKind kind) {
     const bool intel_gpu = info.kind != DeviceKind::cpu && info.vendor.find("Intel") != std::string::npos;
     fail<OutOfMemory>({.operation = to_string(info.device),
                        .with = {{"bytes", std::to_string(bytes)}, {"largest", std::to_string(largest)}},
-                       .wrong = "the driver cannot allocate this much memory at once",
+                       .wrong = "the driver cannot allocate this much memory in one piece",
                        .remedy = intel_gpu
                                      ? "Use the oneapi device of this GPU (tessera devices lists it), which has no "
                                        "such limit, or work on smaller pieces"
@@ -154,7 +154,7 @@ class ClDriver final : public Driver {
     std::lock_guard guard(lock_);
     if (!use_allowed())
       fail<DeviceError>({.operation = "opencl:" + std::to_string(index),
-                         .wrong = "no driver listed a device in the probe process, so none is loaded",
+                         .wrong = "no driver listed a device in the probe process, so no driver is loaded",
                          .remedy = "See discover() for the reasons"});
     if (devices_.empty()) last_ = enumerate_devices();
     if (index < 0 || static_cast<std::size_t>(index) >= devices_.size())
@@ -214,7 +214,7 @@ class ClDriver final : public Driver {
     }
     report.state = DeviceState::loaded;
     report.remedy =
-        "Install a driver for your processor, which registers itself in /etc/OpenCL/vendors (Debian: pocl-opencl-icd "
+        "Install an OpenCL driver that registers itself in /etc/OpenCL/vendors (Debian: pocl-opencl-icd "
         "for the CPU, intel-opencl-icd for Intel, nvidia-opencl-icd for NVIDIA, mesa-opencl-icd for others)";
     std::uint32_t count = 0;
     const Code code = cl.get_platforms(0, nullptr, &count);

@@ -185,7 +185,7 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
   facts.largest_allocation = query.number<std::uint64_t>(max_mem_alloc_size);
   info.blas = backend::first_installed("CLBlast", clblast_candidates());
   if (info.kind == DeviceKind::cpu && !info.blas.starts_with("no "))
-    info.blas += ", on a CPU with TESSERA_BLAS=vendor only";  // device/launch/vendor_product.h
+    info.blas += ", used on a CPU only if TESSERA_BLAS=vendor is set";  // device/launch/vendor_product.h
   facts.reports_free_memory = has("amd_device_attribute_query");
   return facts;
 }

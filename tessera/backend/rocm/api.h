@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of AMD's HIP runtime and run-time compiler that Tessera calls, declared here so that no HIP header is
-// needed to build. Names, values and signatures follow the HIP runtime API reference of ROCm 5, 6 and 7;
-// tests/compilers/vendor_headers_*_test.cpp compare them with the headers where these are installed.
+// needed to build. Names, values and signatures follow the HIP runtime API reference of ROCm 5, 6 and 7. If AMD's
+// headers are installed, tests/compilers/vendor_headers_*_test.cpp compare the declarations with them.
 #pragma once
 
 #include <cstddef>

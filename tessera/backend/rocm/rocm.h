@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `rocm` backend: AMD GPUs through the HIP runtime of ROCm 5, 6 and 7. Kernels are compiled by hiprtc. The
 // libraries libamdhip64.so and libhiprtc.so are opened at run time and never closed. TESSERA_ROCM_LIBRARY and
-// TESSERA_HIPRTC_LIBRARY replace them with other files.
+// TESSERA_HIPRTC_LIBRARY select different files.
 #pragma once
 
 #include <memory>

@@ -42,8 +42,9 @@ class Api {
   virtual Code context_of(int ordinal, Context* context) const = 0;  ///< retained until exit
   virtual Code current(Context* context) const = 0;
   virtual Code set_current(Context context) const = 0;
-  /// Exchanges the capture mode of this thread, which controls which calls it may make while a thread captures a
-  /// stream. Sets the mode to `*mode` and stores the previous mode there. Does nothing if the API has no capture modes.
+  /// Exchanges the capture mode of this thread. The mode controls which calls this thread may make while any thread
+  /// captures a stream. Sets the mode to `*mode` and stores the previous mode there. Does nothing if the API has no
+  /// capture modes.
   static constexpr int capture_relaxed = 2;  ///< the thread may make any call
   virtual void exchange_capture_mode(int* /*mode*/) const {}
 
@@ -160,7 +161,7 @@ class Vendor {
   /// state, reason and remedy in `report`. Does not throw.
   virtual int start(BackendReport& report) = 0;
   /// Returns the names of the libraries that `start` opens, including the compiler. Opens no library and reads no
-  /// mutable state, because a forked child may call it after the fork copied a locked `lock`.
+  /// mutable state, because a forked child may call it even if its copy of `lock` is locked forever.
   virtual VendorDriver loads() const { return {}; }
   /// Queries the properties of the device with this driver number. If the device is unusable, sets its state to
   /// `loaded` and its reason.

@@ -220,8 +220,9 @@ std::unique_ptr<LoadedKernel> StreamDevice::load(const CompileRequest& request, 
                                 {"driver", facts.info.driver_version}},
                        .wrong = "the driver refused to load the compiled code: " + api.code_text(code) +
                                 (said.empty() ? "" : "\n" + said),
-                       .remedy = "Most often the driver is older than the compiler: install a newer driver, or the "
-                                 "compiler of the version that the driver supports"});
+                       .remedy =
+                           "The usual cause is a driver that is older than the compiler: install a newer driver, or a "
+                           "compiler version that the driver supports"});
   }
   device_.check(code, "loading a kernel");
   std::shared_ptr<void> owned(module, [&device = device_](Handle m) {
@@ -265,7 +266,7 @@ StreamKernel::StreamKernel(DeviceContext& device, std::shared_ptr<void> module, 
         {.operation = subject,
          .with = {{"device", device.name() + " " + device.facts.info.name}},
          .wrong = fmt::format("its blocks have {} threads, but it uses so many registers that this device "
-                              "runs at most {}",
+                              "supports at most {} threads per block",
                               wanted, block_threads_),
          .remedy = "Declare it with smaller blocks"});
   if (emitted.dynamic_shared_bytes != 0)

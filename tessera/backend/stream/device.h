@@ -104,7 +104,7 @@ class StreamKernel final : public LoadedKernel {
   /// Makes a graph node launch the kernel with these arguments. The device's context must be current.
   void set_node(Handle executable, Handle node, const std::array<std::uint64_t, 3>& shape,
                 std::span<const Argument> arguments) const;
-  /// Returns the kind of the next launch. During the first launch, the driver may still load the kernel.
+  /// Returns which calls the next launch makes. During the first launch, the driver may still load the kernel.
   ContextScope::Doing launching() { return known_.exchange(true) ? ContextScope::enqueuing : ContextScope::anything; }
 
  private:

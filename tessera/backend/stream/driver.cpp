@@ -59,7 +59,7 @@ class StreamDriver final : public Driver {
             {.operation = asked,
              .with = {{"name", info.name}},
              .wrong = "the driver could not create a context: " + device.api().code_text(code),
-             .remedy = "Check whether other programs use all of the device's memory, or have exclusive use of it"});
+             .remedy = "Check whether other programs use all of the device's memory, or use the device exclusively"});
       device.open = true;
     }
     return std::make_unique<StreamDevice>(device);

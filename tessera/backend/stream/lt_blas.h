@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements matrix products with cuBLASLt and hipBLASLt, whose functions differ only in names and constants. Names,
 // signatures and values follow the cuBLAS library documentation (11 to 13) and the hipBLASLt API reference (ROCm 6 and
-// 7); tests/compilers/vendor_headers_cuda_test.cpp compares them with NVIDIA's header where that is installed.
+// 7). If NVIDIA's header is installed, tests/compilers/vendor_headers_cuda_test.cpp compares the declarations with it.
 #pragma once
 
 #include <cstddef>

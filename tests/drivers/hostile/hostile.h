@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared code of hostile drivers, which misbehave in tests. An environment variable selects the mode in the form
-// ACT_PLACE, such as "crash_build", which crashes when a program is built. A process that hangs exits after two
-// minutes, so that a failed test leaves no processes behind.
+// ACT_PLACE. For example, a driver with the mode "crash_build" crashes when a program is built. A process that hangs
+// exits after two minutes, so that a failed test leaves no processes behind.
 #pragma once
 
 #include <signal.h>

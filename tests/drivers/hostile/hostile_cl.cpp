@@ -48,7 +48,7 @@ const hostile::Mode& mode() {
   static const auto* const the_mode = new hostile::Mode("TESSERA_HOSTILE_CL");
   return *the_mode;
 }
-/// Performs the act at this place, so it may not return. Returns true if the call must fail.
+/// Performs the act at this place, so this function might not return. Returns true if the call must fail.
 bool strikes(const char* place) {
   hostile::perform(mode().act_at(place));
   return mode().is("all_fail");

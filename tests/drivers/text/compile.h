@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiles emitted text with the host's compiler and runs it with the scheduler in blocks.h. Fake drivers use this with
-// TESSERA_FAKE_RUN=text. Compiled objects are cached in the build folder. The key is the text.
+// TESSERA_FAKE_RUN=text. Compiled objects are cached in the build folder, with the text as the key.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct CompiledText {
   std::string object;  ///< path of the compiled file
   std::string log;     ///< errors of the compiler, if it failed
 };
-/// Compiles a source that contains these kernels. Thread-safe, also if several processes share the cache.
+/// Compiles a source that contains these kernels. Thread-safe, even if several processes share the cache.
 CompiledText compile(const std::string& source, Language language, const std::vector<std::string>& kernels);
 
 /// Converts inline PTX to function calls: asm("op %0, %1;" : "=f"(x) : "h"(y)) becomes ptx_op(x, y).

@@ -55,7 +55,7 @@ TESSERA_TEXT_TWO(pow);
 float fmaf(float, float, float);
 double fma(double, double, double);
 }
-// The error of the C library is up to two units in the last place, but the vendors' tables say 1.
+// The C library's error is up to two units in the last place, but the vendors document at most one.
 #define tanhf(x) ((float)tanh((double)(x)))
 static inline int min(int a, int b) { return b < a ? b : a; }
 static inline int max(int a, int b) { return a < b ? b : a; }

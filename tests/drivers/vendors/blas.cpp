@@ -87,7 +87,7 @@ std::string wrong_with(const Product& p) {
   };
   if (p.m <= 0 || p.n <= 0 || p.k <= 0 || p.batch <= 0) return "an empty product";
   if (short_of(p.a, p.m, p.k) || short_of(p.b, p.k, p.n) || short_of(p.d, p.m, p.n))
-    return "a leading dimension is less than the rows";
+    return "a leading dimension is less than the number of rows";
   if (p.d.transposed) return "the result is transposed";
   if (p.batch > 1 && p.d.batch_stride < p.d.ld * p.n) return "the results of a batch overlap";
   for (const Product::Matrix* x : {&p.a, &p.b, &p.d})

@@ -289,7 +289,7 @@ EXPORT Code cuModuleLoadDataEx(Module** module, const void* image, unsigned opti
     std::sscanf(binary->architecture.c_str(), "sm_%d", &architecture);
     // A binary runs on devices with the same major version and the same or a later minor version.
     if (architecture / 10 != g.major || architecture % 10 > g.minor) {
-      say(options, kinds, values, "the binary is of another architecture");
+      say(options, kinds, values, "the binary is for a different architecture");
       return no_binary_for_gpu;
     }
     return machine().load(*context, binary->entries, module, binary->object);

@@ -85,7 +85,7 @@ Object* made(Object::Kind kind) {
 Object* of(void* handle, Object::Kind kind) {
   std::lock_guard hold(lock);
   auto* const object = static_cast<Object*>(handle);
-  if (!objects().contains(object) || object->kind != kind) return breach("a handle of another kind"), nullptr;
+  if (!objects().contains(object) || object->kind != kind) return breach("a handle of the wrong kind"), nullptr;
   if (!object->live) return breach("a handle that was destroyed"), nullptr;
   return object;
 }
@@ -97,7 +97,7 @@ int gone(void* handle, Object::Kind kind) {
 }
 template <class T>
 int take(T& to, const void* from, std::size_t bytes) {
-  if (from == nullptr || bytes != sizeof(T)) return breach("an attribute of another size");
+  if (from == nullptr || bytes != sizeof(T)) return breach("an attribute of the wrong size");
   std::memcpy(&to, from, sizeof(T));
   return ok;
 }
@@ -113,14 +113,13 @@ struct Called {
 int describe(const Called& h, Product& p) {
   for (const Object* o : {h.library, h.product, h.a, h.b, h.c, h.d})
     if (o == nullptr) return invalid_value;
-  if (driver().current_device() != h.library->device)
-    return breach("the handle belongs to another device than the current one");
+  if (driver().current_device() != h.library->device) return breach("the handle does not belong to the current device");
   Real c;
   if (!real_of(h.a->type, p.a.real) || !real_of(h.b->type, p.b.real) || !real_of(h.c->type, c) ||
       !real_of(h.d->type, p.d.real))
     return breach("an unknown type");
   if (h.product->scale != 0 || (h.product->compute != compute_f32 && h.product->compute != compute_tf32))
-    return breach("sums of another type than f32");
+    return breach("sums of a type other than f32");
   if (p.a.real != p.b.real || c != p.d.real || (p.d.real != p.a.real && p.d.real != Real::f32)) return not_supported;
 #ifdef TESSERA_FAKE_HIPBLASLT
   if (p.a.real == Real::bf16 && p.d.real == Real::f32) return not_supported;
@@ -264,7 +263,7 @@ EXPORT int LT(Matmul)(void* handle, void* what, const void* alpha, const void* a
   float one = 0, zero = 1;
   std::memcpy(&one, alpha, sizeof one), std::memcpy(&zero, beta, sizeof zero);
   if (one != 1 || zero != 0) return breach("values of alpha and beta that the fake does not support");
-  if (driver().device_of(stream) != h->device) return breach("the stream belongs to another device than the handle");
+  if (driver().device_of(stream) != h->device) return breach("the stream and the handle belong to different devices");
   if (p.k >= 64 && workspace_bytes < 100000) return breach("less workspace than requested");
   if (reinterpret_cast<std::uintptr_t>(workspace) % 256 != 0) return breach("the workspace is not aligned");
   if (const int fault = faults().strikes("blas", ++products, 14)) return fault;

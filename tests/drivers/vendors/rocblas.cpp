@@ -42,7 +42,7 @@ Handle* of(void* handle) {
   auto* const h = static_cast<Handle*>(handle);
   if (!handles().contains(h) || !h->live) return breach("invalid handle"), nullptr;
   if (driver().current_device() != h->device)
-    return breach("the handle belongs to another device than the current one"), nullptr;
+    return breach("the handle does not belong to the current device"), nullptr;
   return h;
 }
 bool real_of(int type, Real& real) {
@@ -73,7 +73,7 @@ EXPORT int rocblas_destroy_handle(void* handle) {
 }
 EXPORT int rocblas_set_stream(void* handle, void* stream) {
   HANDLE(handle);
-  if (driver().device_of(stream) != h->device) return breach("the stream belongs to another device than the handle");
+  if (driver().device_of(stream) != h->device) return breach("the stream and the handle belong to different devices");
   return h->stream = stream, ok;
 }
 EXPORT int rocblas_set_workspace(void* handle, void* address, std::size_t bytes) {

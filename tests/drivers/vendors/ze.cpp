@@ -178,7 +178,7 @@ Context* device_of(void* handle) {
 /// Checks that the context and the device belong to the same driver.
 #define TOGETHER(owner)                   \
   if (owner->driver != driver_of(device)) \
-  return result_of(machine().breach("the device belongs to another driver than the context", invalid_value))
+  return result_of(machine().breach("the device and the context belong to different drivers", invalid_value))
 #define STRUCTURE(pointer, type) \
   if (is(pointer, type, __func__) != ok) return invalid_argument
 #define OBJECT(type, name, all, handle)             \

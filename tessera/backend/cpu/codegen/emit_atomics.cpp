@@ -59,8 +59,8 @@ Emitter::Value* Emitter::atomic_scalar(const Node& n, Value* pointer, Value* val
   return b_.CreateAtomicRMW(how, pointer, value, align, order);
 }
 
-// Computes one lane of a vector with scalar instructions, if few instructions compute it from read-only memory. This is
-// cheaper than extracting the lane from a register. Otherwise returns null.
+// Computes one lane of a vector with scalar instructions, if the lane can be computed from read-only memory with few
+// instructions. This is cheaper than extracting the lane from a register. Otherwise returns null.
 Emitter::Value* Emitter::scalar_of_lane(Value* vector, unsigned lane, int steps) {
   if (const auto* c = llvm::dyn_cast<llvm::Constant>(vector)) return c->getAggregateElement(lane);
   if (Value* s = llvm::getSplatValue(vector)) return s;

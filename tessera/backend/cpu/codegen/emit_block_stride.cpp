@@ -23,8 +23,8 @@ bool Emitter::is_thread_id_plus_uniform(NodeId id) const {
          (is_thread_id_plus_uniform(n.args[1]) && shared_by_block(n.args[0]));
 }
 
-// Returns the block-stride loop of the region, or no_node if there is none for which all chunks can run an iteration
-// before the next.
+// Returns the block-stride loop of the region if all chunks can run each iteration before the next one starts.
+// Otherwise returns no_node.
 NodeId Emitter::find_block_stride_loop(const Region& r) const {
   const auto& size = fn_.block_size;
   if (layout_.chunks() == 1 || layout_.tail() || size[1] != 1 || size[2] != 1) return no_node;

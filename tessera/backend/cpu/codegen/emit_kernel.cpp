@@ -191,7 +191,8 @@ void Emitter::map_kernel() {
   thread_[1] = y;
   thread_[2] = z;
   Value* count = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, b_.CreateSub(grid_[0], x), b_.CreateSub(end_, at));
-  // Masked lanes run before the full chunks, so that the stores of the chunks do not cross cache lines, and after them.
+  // Masked lanes run before and after the full chunks. The lanes before them align the stores of the chunks to cache
+  // lines.
   auto *masked = block("some_lanes"), *whole = block("whole"), *next = block("next");
   auto* row = b_.GetInsertBlock();
   Value* before = lanes_to_alignment(x, count);

@@ -33,8 +33,8 @@ std::optional<std::int64_t> Emitter::per_round(NodeId id, const Node& loop, int&
   }
 }
 
-// One step of a transposition of square tiles with `each` rows. The first step interleaves single elements of two rows,
-// the second one pairs of elements.
+// One step of a transposition of square tiles with `each` rows. The first step interleaves single elements of two rows.
+// The second step interleaves pairs of elements.
 Emitter::Value* Emitter::unpacked(Value* a, Value* b, unsigned each, unsigned size, bool high) {
   std::vector<int> from;
   for (unsigned i = 0; i < width_; i += each)

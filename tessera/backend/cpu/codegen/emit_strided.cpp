@@ -202,7 +202,7 @@ void Emitter::store_members(const PendingStores& w) {
     }
     return;
   }
-  // Other threads may write the other members, so these are masked instead of written back.
+  // Other threads may write the other members, so masked stores leave these members unchanged.
   Value* mask = w.mask && back ? reversed(w.mask) : w.mask;
   std::vector<bool> wanted;
   for (Value* v : w.members) wanted.push_back(v != nullptr);

@@ -65,7 +65,7 @@ Emitter::ShapedValue Emitter::shaped_value(NodeId id) {
 }
 Emitter::Value* Emitter::scalar(NodeId id) {
   const ShapedValue h = shaped_value(id);
-  if (h.shape.varying()) refuse("expected one value for all lanes, but each lane has its own");
+  if (h.shape.varying()) refuse("expected one value for all lanes, but each lane has its own value");
   return h.value;
 }
 Emitter::Value* Emitter::vector(NodeId id) {

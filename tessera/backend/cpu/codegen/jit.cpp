@@ -35,7 +35,8 @@ namespace {
 
 namespace orc = llvm::orc;
 
-// The code is already vectorised, so these few passes produce code as fast as -O2 in a tenth of the time.
+// The code is already vectorised. With these few passes, the code is as fast as with -O2, and compilation takes a tenth
+// of the time.
 constexpr const char* cpu_pass_list =
     "function(sroa,early-cse<memssa>,instcombine,simplifycfg,loop-mssa(licm),gvn,dse,instcombine,simplifycfg)";
 
@@ -50,7 +51,7 @@ T take(llvm::Expected<T> value) {
   return std::move(*value);
 }
 
-// LLVM ends the process on unsupported input, unless an error handler throws. The state of that compilation is
+// LLVM ends the process on unsupported input, unless an error handler throws. The state of the failed compilation is
 // discarded.
 struct Fatal : UnsupportedKernel {};
 void fatal(void*, const char* reason, bool) { throw Fatal{{std::string("LLVM: ") + reason}}; }
@@ -58,9 +59,9 @@ void out_of_memory(void*, const char*, bool) { throw std::bad_alloc(); }
 
 /// A session of LLVM's JITLink, which places all sections of a kernel in one block of memory. LLVM's older linker
 /// (RuntimeDyld) maps each section separately. If much of the address space is reserved (GPU drivers reserve hundreds
-/// of GiB), code and constants may be more than 2 GiB apart. The code then cannot address its constants, and that
-/// linker does not detect it. LLVM is not exception-safe: after an error, a session may never release its locks, so it
-/// is abandoned. Sessions are never destroyed.
+/// of GiB), code and constants may be more than 2 GiB apart. The code then cannot address its constants, and
+/// RuntimeDyld does not detect this. LLVM is not exception-safe: after an error, a session may never release its locks,
+/// so it is abandoned. Sessions are never destroyed.
 struct Session {
   explicit Session(std::unique_ptr<orc::ExecutorProcessControl> process)
       : execution(std::move(process)), linker(execution), outside(execution.createBareJITDylib("outside")) {}
@@ -96,7 +97,8 @@ class LlvmGenerator : public Generator {
       traits_.cpu = llvm::sys::getHostCPUName().str();
       for (const auto& f : host)
         traits_.features += (traits_.features.empty() ? "" : ",") + std::string(f.second ? "+" : "-") + f.first().str();
-      // This LLVM does not know newer processors. Their features select a known processor with similar scheduling.
+      // LLVM 16 does not know newer processors. Selects a known processor with similar scheduling by the available
+      // features.
       if (traits_.cpu == "generic") {
         if (host.lookup("avx512vnni") && host.lookup("avx512bf16"))
           traits_.cpu = "znver4";

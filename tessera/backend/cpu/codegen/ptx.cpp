@@ -41,7 +41,7 @@ constexpr Architecture architectures[] = {{50, 40}, {52, 41}, {53, 42}, {60, 50}
 
 /// Corrects bit-field extractions that cross the top bit. LLVM turns `(x >> 63) & mask` of a signed 64-bit integer into
 /// `bfe.u64 d, x, 63, n` (NVPTXDAGToDAGISel::tryBFE compares with the width of the shift amount, 32), which yields
-/// zeros instead of copies of the sign bit. Unsigned shifts lead to no such extraction: LLVM removes their mask.
+/// zeros instead of copies of the sign bit. Unsigned shifts are not affected, because LLVM removes their mask.
 std::string with_sign_bits(std::string_view ptx) {
   static constexpr std::string_view extract = "bfe.u64 ";
   std::string out;

@@ -31,8 +31,8 @@ struct Shape {
 Shape join(Shape a, Shape b);
 
 /// Returns true if the counter of this for_ may wrap while other lanes continue the loop. A lane that has left the loop
-/// would then become active again. It cannot wrap if the step is 1 and all lanes have the same begin, because the loop
-/// stops at the largest end.
+/// would then become active again. The counter cannot wrap if the step is 1 and all lanes have the same begin, because
+/// the loop stops at the largest end.
 bool counter_may_wrap(const ir::Function& fn, const ir::Node& loop, Shape begin);
 
 /// The mapping of the threads of a block to lanes.
