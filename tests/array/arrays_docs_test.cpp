@@ -38,7 +38,7 @@ TEST(DevicesDocs, HeaderExamplesAreCompiled) {
 
 TEST(ArraysDocs, Expressions) {
 Array x = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2});
-Array y = exp(-0.5 * x * x) / sum(x, {1}, true);  // only the sum has run yet
+Array y = exp(-0.5 * x * x) / sum(x, {1}, true);  // so far, only the sum has run
 auto values = y.to_vector<float>();               // one kernel
 
   ASSERT_EQ(values.size(), 4u);
@@ -84,7 +84,7 @@ Array failure = Array::zeros({1}, DType::i32);                              // o
 cholesky_into(a11, failure);                                                // a11 = l11
 solve_triangular_into(a11, a21, {.side = Side::right, .transposed = true});  // a21 = a21 l11^-T
 multiply_into(a22, a21, a21.transpose(), {.alpha = -1, .lower = true});
-cholesky_into(a22, failure, a11.shape(0));                                  // offset of the order that is reported
+cholesky_into(a22, failure, a11.shape(0));                                  // a11's rows are added to the order that is reported
 check_cholesky(failure);                                                    // the only call that blocks the host
 
   EXPECT_FLOAT_EQ(a11.item<float>(), 2);
@@ -141,7 +141,7 @@ struct Names : ArrayObserver {
   }
 } names;
 {
-  const ObserverScope looking(&names);  // on this thread, until it ends
+  const ObserverScope looking(&names);  // on this thread, until the end of the scope
   Array y = sum(silu(x) * 2.0);         // silu of 1, * of 2, sum of 1
   y += 1.0;                             // += of 2, in place
 }
