@@ -158,17 +158,17 @@ TEST(DevicesDocs, QueuesEventsAndSequences) {
 Queue mine(device);
 const QueueScope with(mine);  // this thread's work on the device uses this queue
 y += x;
-Event here = mine.record();   // done(), wait(); another queue waits for it by wait(here)
+Event here = mine.record();   // here.done(), here.wait(); other.wait(here) makes another queue wait for it
   }
   Queue& queue = Queue::of(device);
   const Scope scope = tessera::cpu();
   {
 synchronize();                   // all devices and all tasks that belong to no region
 synchronize(Backend::cuda);      // all devices of one backend
-synchronize(scope);              // those of a Scope
+synchronize(scope);              // all devices of a Scope
 Queue::of(device).finish();      // all work in one queue
 Event here = queue.record();     // a point in a queue
-if (!here.done()) here.wait();   // the work up to that point; later work goes on
+if (!here.done()) here.wait();   // waits for the work up to that point, not for later work
   }
   const std::size_t n = 4;
   const std::vector<Array> batches = {Array::full({4}, 2.), Array::full({4}, 3.)};
