@@ -84,9 +84,9 @@ auto custom(const char* name, F forward, B backward) {
 /// with sublinear memory cost", 2016). recompute(f)(x, more...) returns the Array f(x, more...). The backward pass runs
 /// f again in the same Training mode and with the same counters.
 ///
-/// Gradients flow to the arguments. If f is a nested structure of arrays such as a layer, they also flow to f itself.
-/// Throws ArgumentError if f uses another array with history. f must read and draw the same values both times: Dropout
-/// does, but a Generator that you use yourself does not.
+/// Gradients flow to the arguments. If f is a structure of arrays such as a layer, they also flow to f itself. Throws
+/// ArgumentError if f uses another array with history. f must read and draw the same values both times: Dropout does,
+/// but a Generator that you use yourself does not.
 template <class F>
 auto recompute(F f) {
   return [f = std::move(f)]<class... A>(const A&... arguments) -> Array {
