@@ -91,7 +91,7 @@ Array scatter(const Array& a, const Array& indices, const Array& updates, int ax
 /// bit-identical results. (PyTorch's index_add.)
 Array scatter_add(const Array& a, const Array& indices, const Array& updates, int axis = 0);
 /// A copy of `a` in which `updates` is written at position `starts` (one number per axis). `updates` is converted to
-/// the dtype of `a`. Throws ShapeError if it does not fit inside `a`.
+/// the dtype of `a`. Throws ShapeError if `updates` does not fit inside `a`.
 Array update_slice(const Array& a, const Array& updates, const std::vector<std::int64_t>& starts);
 
 }  // namespace tessera

@@ -84,7 +84,7 @@ Array failure = Array::zeros({1}, DType::i32);                              // o
 cholesky_into(a11, failure);                                                // a11 = l11
 solve_triangular_into(a11, a21, {.side = Side::right, .transposed = true});  // a21 = a21 l11^-T
 multiply_into(a22, a21, a21.transpose(), {.alpha = -1, .lower = true});
-cholesky_into(a22, failure, a11.shape(0));                                  // a11's rows are added to the order that is reported
+cholesky_into(a22, failure, a11.shape(0));                                  // rows of the matrix above this tile
 check_cholesky(failure);                                                    // the only call that blocks the host
 
   EXPECT_FLOAT_EQ(a11.item<float>(), 2);
