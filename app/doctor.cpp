@@ -78,7 +78,7 @@ bool healthy(const Diagnosis& d) {
   return false;
 }
 
-/// Returns why the current device does not compute, or an empty string if it works.
+/// Returns why the current device does not work, or an empty string if it works.
 std::string ailment(const Diagnosis& d, const DeviceInfo& info) {
   const std::string name = to_string(info.device);
   if (const auto f = d.figures.find(info.device); f != d.figures.end()) {
@@ -112,7 +112,7 @@ std::string verdict(const Diagnosis& d) {
   else if (d.survey.chosen.why.find("automatically") == std::string::npos)
     text = fmt::format("The device was set explicitly, so no other is used: {}.", d.survey.chosen.why);
   else if (is_gpu(info))
-    return fmt::format("The selected GPU does not compute: {}", wrong);
+    return fmt::format("The selected GPU does not work: {}", wrong);
   else if (!listed.empty())
     text = fmt::format("No GPU is used, although drivers list {}: see the reasons and remedies there.", listed);
   else if (d.cards.empty())
@@ -129,7 +129,7 @@ std::string verdict(const Diagnosis& d) {
   }
   if (!wrong.empty()) return text + " But " + wrong;
   if (!d.figures.contains(device)) return text;
-  return text + fmt::format(" {} computes, and its results are correct.", to_string(device));
+  return text + fmt::format(" {} works, and its results are correct.", to_string(device));
 }
 
 std::string number(double value) {

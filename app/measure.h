@@ -11,8 +11,8 @@
 namespace tessera::app {
 
 struct Figures {
-  bool ended = false;             ///< true if it ended within the time limit; if not, it may still be running
-  std::string error;              ///< the error if the computation failed
+  bool ended = false;  ///< true if the measurement finished within the time limit; otherwise it may still be running
+  std::string error;   ///< the error if the computation failed
   double compile_seconds = 0;     ///< time from the first kernel's launch to its result, including compilation
   double copy_bytes = 0;          ///< bytes per second that a copy kernel reads and writes
   double fma_operations = 0;      ///< f32 multiplications and additions per second

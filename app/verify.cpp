@@ -220,8 +220,8 @@ int run_verify(const VerifyArguments& o) {
     print_json(rows, devices, o.seed, failures);
   else
     app::print(
-        "\nErrors are the largest of each operation, relative to its tolerance: the limit is 1. Times include "
-        "compilation.\n");
+        "\nEach number is the largest error of an operation divided by its tolerance; at most 1 is allowed. Times "
+        "include compilation.\n");
   std::fflush(output());
   if (o.stats) eprint("\n{}", to_string(placement_log()));
   if (failures == 0) return success;

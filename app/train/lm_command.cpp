@@ -232,7 +232,7 @@ int report_lm(const LmArguments& o, const TrainSettings& settings, const TrainDe
                   .options = o,
                   .trained = trained,
                   .parameters = learner.parameter_count(),
-                  .network = fmt::format("Llama of {} and width {}, {} tokens", count_noun(shape.layers, "layer"),
+                  .network = fmt::format("Llama with {} and width {}, {} tokens", count_noun(shape.layers, "layer"),
                                          shape.width, grouped(c.trained.tokens.size())),
                   .why_device = device.why(),
                   .held_out_of = "tokens that were not used in training",

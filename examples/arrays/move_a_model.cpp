@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I move a model and its batches to another device?
-// `model | device` copies any structure of arrays and preserves shared memory. prefetch() overlaps copies and compute.
+// `model | device` copies any nested structure of arrays and preserves shared memory. prefetch() overlaps copies and
+// compute.
 #include <tessera/tessera.h>
 
 #include <cmath>

@@ -326,7 +326,8 @@ DType dtype_of(const ArrayOperand& a, const ArrayOperand& b) {
 
 // Converts two operands to their common dtype. At least one of them must be an array.
 Array binary(const char* name, ir::Op op, std::uint8_t kind, ArrayOperand&& a, ArrayOperand&& b) {
-  if (!a.is_array() && !b.is_array()) fail<ArgumentError>({.operation = name, .wrong = "one operand must be an array"});
+  if (!a.is_array() && !b.is_array())
+    fail<ArgumentError>({.operation = name, .wrong = "at least one operand must be an array"});
   const DType t = dtype_of(a, b), result = op == ir::Op::compare ? DType::boolean : t;
   std::array<ArrayOperand, 2> both = {as(std::move(a), t), as(std::move(b), t)};
   return elementwise(name, op, kind, result, t, both);
@@ -362,7 +363,8 @@ Array math(const char* name, ir::MathOp op, Array a) {
 // The same for two operands. A scalar operand takes the dtype of the array.
 Array math(const char* name, ir::MathOp op, ArrayOperand&& a, ArrayOperand&& b) {
   const Operation operation(name, a, b);
-  if (!a.is_array() && !b.is_array()) fail<ArgumentError>({.operation = name, .wrong = "one operand must be an array"});
+  if (!a.is_array() && !b.is_array())
+    fail<ArgumentError>({.operation = name, .wrong = "at least one operand must be an array"});
   const DType met = dtype_of(a, b);
   need(met != DType::boolean, name, met, "numbers");
   const DType t = is_float(met) ? met : DType::f32;
@@ -474,7 +476,7 @@ Array round(Array a) { return math("round", ir::MathOp::rint, std::move(a)); }
 Array copysign(ArrayOperand a, ArrayOperand b) {
   detail::RuledOperation operation("copysign", a, b);
   if (!a.is_array() && !b.is_array())
-    fail<ArgumentError>({.operation = "copysign", .wrong = "one operand must be an array"});
+    fail<ArgumentError>({.operation = "copysign", .wrong = "at least one operand must be an array"});
   const DType met = dtype_of(a, b);
   need(met != DType::boolean, "copysign", met, "numbers");
   const DType t = is_float(met) ? met : DType::f32;

@@ -89,8 +89,8 @@ Array scatter(const Array& a, const Array& indices, const Array& updates, int ax
 /// element of `a` in the order of the indices, and 16-bit floats are summed in f32, so that all runs produce
 /// bit-identical results. (PyTorch's index_add.)
 Array scatter_add(const Array& a, const Array& indices, const Array& updates, int axis = 0);
-/// A copy of `a` with `updates` written from position `starts` (one number per axis). `updates` is converted to the
-/// dtype of `a`. Throws ShapeError if `updates` does not fit inside `a`.
+/// A copy of `a` in which `updates` is written at position `starts` (one number per axis). `updates` is converted to
+/// the dtype of `a`. Throws ShapeError if `updates` does not fit inside `a`.
 Array update_slice(const Array& a, const Array& updates, const std::vector<std::int64_t>& starts);
 
 }  // namespace tessera

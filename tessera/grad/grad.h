@@ -29,7 +29,7 @@ inline bool shares_gradient(const Array&) { return false; }
 /// The dtype of the gradient with respect to this array. Found by argument-dependent lookup, like `differentiable`.
 inline DType gradient_dtype(const Array& a) { return a.dtype(); }
 
-/// Copies an array or a structure of arrays (array/traversal.h). No gradient flows through the copy.
+/// Copies an array or a nested structure of arrays (array/traversal.h). No gradient flows through the copy.
 template <class T>
 T stop_gradient(const T& x) {
   return map_arrays(x, [](const Array& a) {
@@ -132,7 +132,8 @@ R detached_value(const Leaves& leaves, const R& result) {
 }  // namespace detail
 
 /// Returns a function that computes the value and the gradient of f. value_and_grad(f)(x, more...) returns the pair of
-/// f(x, more...) and its derivative with respect to x. x is an array or a structure of arrays (array/traversal.h).
+/// f(x, more...) and its derivative with respect to x. x is an array or a nested structure of arrays
+/// (array/traversal.h).
 ///
 /// The gradient has the type of x. Its arrays have the same shapes, dtypes and devices; integers and bools are replaced
 /// by empty arrays. With `wrt<0, 2>`, the gradient is a tuple with one element for each of these arguments.

@@ -44,7 +44,8 @@ Array checked_targets(const char* operation, const Array& logits, const Array& t
   if (logits.rank() < 1 || targets.shape() != wanted)
     fail<ShapeError>({.operation = operation,
                       .with = {{"logits", to_string(logits.shape())}, {"targets", to_string(targets.shape())}},
-                      .wrong = "logits must be (batch, classes, ...) and targets the same without the classes"});
+                      .wrong = "logits must have shape (batch, classes, ...), and targets the same shape without the "
+                               "classes axis"});
   return targets.unsqueeze(axis);
 }
 

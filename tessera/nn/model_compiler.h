@@ -32,8 +32,8 @@ enum class CompilePrecision : std::uint8_t {
   q8_0,   ///< Dense weights in blocks of 32 8-bit numbers with a common scale; f32 if the number of inputs is not a
           ///< multiple of 32
 };
-std::string_view compile_level_name(CompileLevel level);              ///< The level as one word: "standard".
-std::string_view compile_precision_name(CompilePrecision precision);  ///< The precision as one word: "f16".
+std::string_view compile_level_name(CompileLevel level);              ///< The level as one word, such as "standard".
+std::string_view compile_precision_name(CompilePrecision precision);  ///< The precision as one word, such as "f16".
 
 /// Options of compile().
 struct CompileOptions {

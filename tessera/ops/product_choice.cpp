@@ -13,7 +13,7 @@ const ProductChoice& choose_product_kernel(Device device, const ProductSpec& ask
   static constinit thread_local std::array<ProductChoice, 16> all[2];
   const auto [m, n, k, matrices] = sizes;
   const auto n_of = [](std::int64_t v) { return static_cast<std::uint64_t>(v); };
-  // If all threads are busy with tasks, one block computes the product of a task: several blocks would each pack the
+  // If all threads are busy with tasks, a single block computes the whole product: several blocks would each pack the
   // data that all of them read. Large products are still split, so that threads that become idle can help.
   const bool one_thread = asked.update && blocks_are_vectors(device.backend) && m * n * k * matrices <= 1 << 24 &&
                           executor::Executor::is_saturated();

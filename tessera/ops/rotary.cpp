@@ -188,7 +188,7 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
   if (dimensions < 0 || dimensions % 2 || dimensions > head_size)
     fail<ShapeError>({.operation = "rotary",
                       .with = {{"dimensions", std::to_string(dimensions)}, {"head size", std::to_string(head_size)}},
-                      .wrong = "the number of rotating dimensions must be even and at most the head size"});
+                      .wrong = "the number of rotated dimensions must be even and at most the head size"});
   // Outside these limits, a frequency or its table would not be finite.
   if (!(how.base >= 1e-9f && how.base <= 1e30f) || !(std::abs(how.scale) <= 1e9f) ||
       !(std::abs(how.magnitude) <= 1e9f)) {

@@ -174,7 +174,7 @@ Array scaled_dot_product_attention(const Array& q, const Array& k, const Array& 
     if (m.dtype() != DType::boolean && !is_float(m.dtype()))
       fail<DtypeError>({.operation = name,
                         .with = {{"mask", std::string(dtype_name(m.dtype()))}},
-                        .wrong = "the mask must be of dtype bool or a float dtype"});
+                        .wrong = "the mask must have dtype bool or a float dtype"});
     bool fits = m.rank() <= 4;
     while (fits && m.rank() < 4) m = m.unsqueeze(0);
     const Shape full = {a.batch, q.shape(1), a.queries, a.keys};

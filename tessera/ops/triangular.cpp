@@ -81,8 +81,8 @@ void check_real(const char* operation, const Array& a, const Array& b) {
   if (a.dtype() != b.dtype() || (a.dtype() != DType::f32 && a.dtype() != DType::f64))
     fail<DtypeError>(
         {.operation = operation,
-         .with = {{"dtype", std::string(dtype_name(a.dtype()))}, {"and", std::string(dtype_name(b.dtype()))}},
-         .wrong = "the arrays must all be f32 or all f64",
+         .with = {{"first", std::string(dtype_name(a.dtype()))}, {"second", std::string(dtype_name(b.dtype()))}},
+         .wrong = "the dtype must be f32 or f64, and the same for all arrays",
          .remedy = "Convert them with astype(...)"});
 }
 

@@ -15,7 +15,7 @@ enum class Access : std::uint8_t {
   commute,  ///< Like inout, but commuting tasks may run in any order, one at a time.
   reduce,   ///< The task contributes to a reduction. Contributions of several tasks are combined in any order.
 };
-const char* to_string(Access mode);  ///< Returns the enumerator's name: "inout".
+const char* to_string(Access mode);  ///< Returns the enumerator's name, such as "inout".
 /// Returns true for all modes except `in`.
 constexpr bool writes(Access mode) { return mode != Access::in; }
 

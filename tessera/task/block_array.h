@@ -252,8 +252,8 @@ class BlockOperand {
 };
 
 /// Applies f to the array of each tile. If f returns a deferred array, it is not evaluated. With two operands, tiles
-/// are paired like in elementwise operations; an operand that is broadcast is passed to f without expanding it. Throws
-/// ShapeError if a result's shape differs from the tile's.
+/// are paired as in elementwise operations; a broadcast operand is passed to f unexpanded. Throws ShapeError if a
+/// result's shape differs from the tile's.
 BlockArray map(const Callback<Array(const Array&)>& f, const BlockArray& a);
 BlockArray map(const Callback<Array(const Array&, const Array&)>& f, const BlockArray& a, const BlockArray& b);
 

@@ -337,7 +337,8 @@ StoredAccess* TaskAccesses::outer_of(const TaskStorage& data, Access mode, const
     StoredAccess* const given = a->declared(data.home());
     if (given == nullptr) continue;
     if (writes(mode) && !writes(given->mode_))
-      throw_access_error(data.home(), "it is written, but the parent task " + a->node_->name() + " received it as in",
+      throw_access_error(data.home(),
+                         "the task writes an array that the parent task " + a->node_->name() + " received as in(x)",
                          "Pass it to the parent task as inout");
     const StoragePart* const outer_some = partial_part(*given);
     if (outer_some != nullptr && !contains(*outer_some, some != nullptr ? *some : full_part(data.home().bytes())))
@@ -557,7 +558,7 @@ void TaskAccesses::end(const executor::Failure* failure) noexcept {
 
 void TaskAccesses::check_use(const StoredAccess& a, const Storage& used, Access mode) const {
   if (writes(mode) && !writes(a.mode_))
-    throw_access_error(home_of(a), "it is written, but was passed as in",
+    throw_access_error(home_of(a), "the task writes an array that was passed as in(x)",
                        "Pass it as inout(x), or as out(x) if it is overwritten completely");
   if (&memory_of(a) != &home_of(a) && &memory_of(a) != &used && writes(mode))
     throw_access_error(home_of(a),
@@ -589,8 +590,8 @@ void TaskAccesses::use_undeclared(TaskStorage& data, Access mode) const {
   }
   if (others)
     throw_access_error(data.home(),
-                       std::string(writes(mode) ? "it is written" : "it is read") +
-                           " while other tasks use it, but the task did not declare it",
+                       std::string(writes(mode) ? "the task writes" : "the task reads") +
+                           " an array that it did not declare, while other tasks use that array",
                        writes(mode) ? "Pass it to the task: inout(x), or out(x) if it is overwritten completely"
                                     : "Pass it to the task: in(x), or inout(x) if it is also written");
   for (const executor::NodeRef& n : own) executor::wait(*n);

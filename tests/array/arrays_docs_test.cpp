@@ -39,7 +39,7 @@ TEST(DevicesDocs, HeaderExamplesAreCompiled) {
 
 TEST(ArraysDocs, EvaluatesExpressions) {
 Array x = Array::from({1.f, 2.f, 3.f, 4.f}, Shape{2, 2});
-Array y = exp(-0.5 * x * x) / sum(x, {1}, true);  // only the sum has run yet
+Array y = exp(-0.5 * x * x) / sum(x, {1}, true);  // so far, only the sum has run
 auto values = y.to_vector<float>();               // one kernel
 
   ASSERT_EQ(values.size(), 4u);
@@ -142,7 +142,7 @@ struct Names : ArrayObserver {
   }
 } names;
 {
-  const ObserverScope looking(&names);  // on this thread, until it ends
+  const ObserverScope looking(&names);  // on this thread, until the end of the scope
   Array y = sum(silu(x) * 2.0);         // silu of 1, * of 2, sum of 1
   y += 1.0;                             // += of 2, in place
 }
@@ -159,17 +159,17 @@ TEST(DevicesDocs, QueueAndSequenceExamplesWork) {
 Queue mine(device);
 const QueueScope with(mine);  // this thread's work on the device uses this queue
 y += x;
-Event here = mine.record();   // done(), wait(); another queue waits for it by wait(here)
+Event here = mine.record();   // here.done(), here.wait(); other.wait(here) makes another queue wait for it
   }
   Queue& queue = Queue::of(device);
   const Scope scope = tessera::cpu();
   {
 synchronize();                   // all devices and all tasks that belong to no region
 synchronize(Backend::cuda);      // all devices of one backend
-synchronize(scope);              // those of a Scope
+synchronize(scope);              // all devices of a Scope
 Queue::of(device).finish();      // all work in one queue
 Event here = queue.record();     // a point in a queue
-if (!here.done()) here.wait();   // the work up to that point; later work goes on
+if (!here.done()) here.wait();   // waits for the work up to that point, not for later work
   }
   const std::size_t n = 4;
   const std::vector<Array> batches = {Array::full({4}, 2.), Array::full({4}, 3.)};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saving and loading structures of arrays. Loading writes into the existing memory, and writes either all arrays or
-// none.
+// Saving and loading nested structures of arrays. Loading writes into the existing memory, and writes either all arrays
+// or none.
 #include "tessera/array/saved_arrays.h"
 
 #include <gtest/gtest.h>

@@ -499,7 +499,7 @@ TEST_P(OnEveryDevice, FailedRecordingLeavesPoolUsable) {
             },
             pool);
       },
-      {"download", "records a Sequence"});
+      {"download", "recording a Sequence"});
   EXPECT_EQ(live(), before + block) << "the array that outlives it";
   Sequence step = Sequence::record(
       queue(), [&] { out.assign(chain(x * 2)); }, pool);

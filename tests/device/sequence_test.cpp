@@ -408,17 +408,17 @@ TEST_P(OnEveryDevice, RejectsWorkThatCannotBeReplayed) {
     y += x;  // the queue stays usable
     EXPECT_EQ(y.to_vector<float>(), Floats(16, 4));
   };
-  refused([&] { y.to_vector<float>(); }, {"download", "records a Sequence"});
-  refused([&] { Array::from({1.0f, 2.0f}); }, {"upload", "records a Sequence", "before"});
-  refused([&] { queue().finish(); }, {"finish", "records a Sequence"});
+  refused([&] { y.to_vector<float>(); }, {"download", "recording a Sequence"});
+  refused([&] { Array::from({1.0f, 2.0f}); }, {"upload", "recording a Sequence", "before"});
+  refused([&] { queue().finish(); }, {"finish", "recording a Sequence"});
   refused([&] { Sequence::record(queue(), [] {}); }, {"Sequence::record"});
   refused([&] { other.fill(y.view_for_writing(), 0); }, {"fill", "another"});
   refused([&] { queue().submit_native("mine", {}, {}, [](void*) {}); }, {"submit_native"});
   const Event before = other.record();
-  refused([&] { queue().record(); }, {"Queue::record", "records a Sequence"});
-  refused([&] { queue().wait(before); }, {"Queue::wait", "records a Sequence"});
-  refused([&] { before.wait(); }, {"waiting for an event", "records a Sequence"});
-  if (GetParam() != elsewhere) refused([&] { x.to(elsewhere); }, {"records a Sequence"});
+  refused([&] { queue().record(); }, {"Queue::record", "recording a Sequence"});
+  refused([&] { queue().wait(before); }, {"Queue::wait", "recording a Sequence"});
+  refused([&] { before.wait(); }, {"waiting for an event", "recording a Sequence"});
+  if (GetParam() != elsewhere) refused([&] { x.to(elsewhere); }, {"recording a Sequence"});
   Sequence step = Sequence::record(queue(), [&] { y += x; });
   refused([&] { step.replay(); }, {"Sequence::replay"});
   expect_throw<ArgumentError>([] { Sequence().replay(); }, {"replay", "empty"});
@@ -447,7 +447,7 @@ TEST_P(OnEveryDevice, RecordOrRunRunsWorkThatCannotBeReplayedOnce) {
       },
       why);
   EXPECT_FALSE(none.valid());
-  expect_contains(why, {"records a Sequence"});
+  expect_contains(why, {"recording a Sequence"});
   EXPECT_EQ(calls, 1);
   EXPECT_EQ(y.to_vector<float>(), Floats(16, 7));
   EXPECT_EQ(drawn.to_vector<float>(), Generator(3).uniform({16}).to_vector<float>());

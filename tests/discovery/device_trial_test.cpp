@@ -164,7 +164,7 @@ TEST_F(Trial, HangIsRetriedWithLongerLimitAndCachedTemporarily) {
   EXPECT_EQ(run("", compute, short_limit), "computed 20.000000");
 }
 
-TEST_F(Trial, CrashesAreTemporaryIfResourcesAreLimited) {
+TEST_F(Trial, CrashesCausedByResourceLimitsAreNotCachedPermanently) {
   // A resource limit of this process may be the cause of the crash.
   const auto limited = [] {
     const rlimit limit{std::uint64_t{1} << 40, RLIM_INFINITY};

@@ -120,7 +120,7 @@ TEST_P(Probe, HangingDriverIsStoppedAndAffectsOnlyItsReport) {
   expect_contains(with("hang-init", [] { return row(GetParam()); }), {"hung|", "nor within 2 s", "|0|asked"});
 }
 
-TEST_P(Probe, CrashesAreTemporaryIfResourcesAreLimited) {
+TEST_P(Probe, CrashesCausedByResourceLimitsAreNotCachedPermanently) {
   const auto limited = [] {
     const rlimit limit{std::uint64_t{1} << 40, RLIM_INFINITY};
     setrlimit(RLIMIT_FSIZE, &limit);

@@ -35,10 +35,9 @@ TEST(Doctor, MeasuresTheCpuOnAMachineWithoutDrivers) {
   const TemporaryFolder folder;
   const Outcome o = run({"doctor"}, {.environment = bare(folder)});
   EXPECT_EQ(o.code, 0) << o.out << o.err;
-  expect_contains(in_one_line(o.out),
-                  {"Hardware", "Backends", "(cuda): supported, /nonexistent/libcuda.so.1",
-                   "TESSERA_CUDA_LIBRARY names this file", "Measurements", "cpu:0: memory ", " GB/s", " GFLOP/s",
-                   "product of ", "cpu:0 computes, and its results are correct"});
+  expect_contains(in_one_line(o.out), {"Hardware", "Backends", "(cuda): supported, /nonexistent/libcuda.so.1",
+                                       "TESSERA_CUDA_LIBRARY names this file", "Measurements", "cpu:0: memory ",
+                                       " GB/s", " GFLOP/s", "product of ", "cpu:0 works, and its results are correct"});
   EXPECT_EQ(o.err, "");
 }
 
@@ -97,7 +96,7 @@ TEST(Doctor, ReportsSelectedGpuThatDoesNotCompute) {
     EXPECT_EQ(o.code, 1) << o.out;
     const std::string out = in_one_line(o.out);
     expect_contains(out, {*named ? "The device was set explicitly, so no other is used: cuda:0"
-                                 : "The selected GPU does not compute: cuda:0 failed: [cuda:0, kernel doctor_copy]",
+                                 : "The selected GPU does not work: cuda:0 failed: [cuda:0, kernel doctor_copy]",
                           "cuda:0 failed: "});
     EXPECT_EQ(out.find("No GPU is used"), out.npos) << out;
     EXPECT_EQ(out.find("there is no graphics card"), out.npos) << out;

@@ -76,7 +76,7 @@ TEST_F(Machine, DeviceFilesCreatedByDriversDoNotProveACard) {
   expect_contains(why(os::amd), {"No AMD card was found on the PCI bus"});
   // The device file of a GPU proves that it exists, in containers that hide the PCI bus.
   file("dev/nvidia0");
-  expect_contains(why(os::nvidia), {"This user cannot read and write /dev/nvidia-uvm"});
+  expect_contains(why(os::nvidia), {"This user has no read and write access to /dev/nvidia-uvm"});
   fs::remove(root / "dev/nvidia-uvm");
   expect_contains(why(os::nvidia), {"/dev/nvidia-uvm does not exist in this container"});
 }
@@ -133,12 +133,13 @@ TEST_F(Machine, InaccessibleDeviceFilesSuggestGroup) {
   render_node("0x1002");
   if (geteuid() == 0) {
     EXPECT_EQ(chown((root / "dev/kfd").c_str(), 0, 44), 0);  // 44 is the group video on Debian
-    expect_contains(why(os::amd), {"This user cannot read and write /dev/kfd", "group", "usermod -a -G render,video"});
+    expect_contains(why(os::amd),
+                    {"This user has no read and write access to /dev/kfd", "group", "usermod -a -G render,video"});
     EXPECT_EQ(chown((root / "dev/kfd").c_str(), 0, 0), 0);
-    expect_contains(why(os::amd), {"This user cannot read and write /dev/kfd", "only root has access"});
+    expect_contains(why(os::amd), {"This user has no read and write access to /dev/kfd", "only root has access"});
   } else {
     chmod((root / "dev/kfd").c_str(), 0);
-    expect_contains(why(os::amd), {"This user cannot read and write /dev/kfd"});
+    expect_contains(why(os::amd), {"This user has no read and write access to /dev/kfd"});
   }
 }
 

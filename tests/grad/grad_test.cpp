@@ -108,8 +108,8 @@ TEST(Grad, GradientsMatchFiniteDifferences) {
   }
 }
 
-// Differentiates a number computed from the gradient along one direction. This tests the rules; devices are tested
-// below.
+// Computes a scalar from the gradient and compares its derivative along a random direction with finite differences.
+// This tests the rules; devices are tested below.
 TEST(Grad, SecondDerivativesMatchFiniteDifferencesOfGradients) {
   const DeviceScope scope(reference);
   std::mt19937_64 random(testing::seed());

@@ -172,7 +172,7 @@ load_arrays(again, folder / "model.safetensors");
 
 freeze(again, "0.*");
 auto by = grad([&](const auto& m) { return cross_entropy(m(points), inside); })(again);
-bool left_out = by.get<0>().weight.empty();  // true: no gradient is computed for what is frozen
+bool left_out = by.get<0>().weight.empty();  // true: no gradient is computed for frozen parameters
 
   EXPECT_TRUE(left_out);
   EXPECT_FALSE(by.get<2>().weight.empty());
@@ -225,7 +225,7 @@ Array classes = argmax(predict(best, others), 1);
 Trainer<Net> trainer(net, Adam(net, {.lr = 1e-2}), loss_of, {.clip_norm = 1.0});
 auto data = batches(points, inside, {.size = 64, .shuffle = true});
 for (int epoch = 0; epoch < 5; ++epoch) {
-  for (const auto& batch : data) trainer.step(batch);  // each time in another order
+  for (const auto& batch : data) trainer.step(batch);  // a different order in each epoch
   trainer.check();
 }
 Net now = trainer.trained();

@@ -267,23 +267,24 @@ TEST_P(OnEveryDevice, UndeclaredAccessThrowsWithTaskAndArrayName) {
                   }),
                   {"writer", "weights", "passed as in", "inout(x)"});
   std::atomic<bool> begun = false, done = false;
-  expect_contains(words([&] {
-                    Region r({.scope = here});
-                    r.spawn(
-                        [&](Array&) {
-                          begun = true;
-                          while (!done) std::this_thread::sleep_for(1ms);
-                        },
-                        inout(x));
-                    while (!begun) std::this_thread::sleep_for(1ms);
-                    const Task<float> t = r.spawn({.name = "thief"}, [x] { return sum(x).item<float>(); });
-                    try {
-                      t.wait();
-                    } catch (const TaskError&) {}
-                    done = true;
-                    r.wait();
-                  }),
-                  {"thief", "weights", "read while other tasks use it", "in(x), or inout(x)"});
+  expect_contains(
+      words([&] {
+        Region r({.scope = here});
+        r.spawn(
+            [&](Array&) {
+              begun = true;
+              while (!done) std::this_thread::sleep_for(1ms);
+            },
+            inout(x));
+        while (!begun) std::this_thread::sleep_for(1ms);
+        const Task<float> t = r.spawn({.name = "thief"}, [x] { return sum(x).item<float>(); });
+        try {
+          t.wait();
+        } catch (const TaskError&) {}
+        done = true;
+        r.wait();
+      }),
+      {"thief", "weights", "reads an array that it did not declare, while other tasks use", "in(x), or inout(x)"});
   EXPECT_EQ(x.to_vector<float>(), Floats(8, 1));
 }
 
@@ -317,9 +318,9 @@ TEST_P(OnEveryDevice, DetectsConcurrentTasksThatCapturedOneArrayIfOneWrites) {
   const auto total = [x] { return sum(x).item<float>(); };
   while_running(add, [&] {
     expect_contains(error_of(spawn({.scope = here, .name = "thief"}, add)),
-                    {"thief", "weights", "while other tasks use it", "inout(x)"});
+                    {"thief", "weights", "while other tasks use that array", "inout(x)"});
     expect_contains(error_of(spawn({.scope = here, .name = "reader"}, total)),
-                    {"reader", "read while other tasks use it"});
+                    {"reader", "reads an array that it did not declare, while other tasks use"});
   });
   while_running(total, [&] { EXPECT_NE(error_of(spawn({.scope = here}, add)), "no error"); });
   // These are allowed: readers, tasks that depend on each other, and tasks that the writing task creates.

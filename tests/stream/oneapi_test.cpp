@@ -424,7 +424,7 @@ TEST(Discovery, ReportsErrorsOfIntelsLoader) {
     GTEST_SKIP() << "passed by: the Level Zero loader is not installed (Debian: libze1): " << text;
   if (text.find("oneapi:0") != text.npos) return;  // there is a GPU, which other tests use
   expect_contains(
-      text, {"loaded | ", "zeInit returned ZE_RESULT_ERROR_UNINITIALIZED (0x78000001), no driver could be started"});
+      text, {"loaded | ", "zeInit returned ZE_RESULT_ERROR_UNINITIALIZED (0x78000001): no driver could be started"});
   std::printf("%s", text.c_str());
 }
 

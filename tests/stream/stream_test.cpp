@@ -261,7 +261,7 @@ TEST_P(OverFakes, CopyAndFillWithAllPatternsAndRanges) {
             "");
 }
 
-TEST_P(OverFakes, RestoreTheCurrentContextOfTheThread) {
+TEST_P(OverFakes, CallsRestoreTheCurrentContextOfTheThread) {
   if (!cuda() && !rocm()) return;  // Level Zero has no current context
   EXPECT_EQ(on_device({{"TESSERA_FAKE_DEVICES", "2"}},
                       [this](DriverDevice& device) -> std::string {
@@ -298,7 +298,7 @@ TEST_P(OverFakes, RestoreTheCurrentContextOfTheThread) {
             "");
 }
 
-TEST_P(OverFakes, MapFaultsToErrorTypes) {
+TEST_P(OverFakes, FaultsMapToErrorTypes) {
   const auto work = [](DriverDevice& device) -> std::string {
     std::string kinds;
     auto kind_of = [&](const std::function<void()>& f) {

@@ -82,8 +82,8 @@ Task<int> after = spawn({.name = "count words"}, [](int n) { return n + 1; }, br
 TEST(TasksDocs, WhereATaskRuns) {
 Scope fast = can_compute(Backend::opencl) ? opencl(all) : cpu();
 Task<Device> where = spawn({.scope = fast}, [] { return this_task::device(); });
-auto in_force = with({.scope = fast});                        // for all tasks made while it lives, and those they make
-Task<Array> x = spawn([] { return Array::ones({1000}); });    // made on that device
+auto in_force = with({.scope = fast});  // applies to tasks created while this object exists, and to their subtasks
+Task<Array> x = spawn([] { return Array::ones({1000}); });  // created on that device
 
 struct LeastWaiting : PlacementPolicy {
   Device choose(const TaskToPlace& task) override {
@@ -107,8 +107,8 @@ Array sums = Array::zeros({1000});
 
 Region r;
 for (Array& p : parts) {
-  r.spawn([](Array& v) { v *= 2; }, inout(p));                                    // these run at once,
-  r.spawn([](const Array& v, Array& s) { s += v; }, in(p), inout(sums));          // these in turn
+  r.spawn([](Array& v) { v *= 2; }, inout(p));                                    // these run concurrently
+  r.spawn([](const Array& v, Array& s) { s += v; }, in(p), inout(sums));          // these run one after another
 }
 r.wait();
 
@@ -139,13 +139,13 @@ loop.wait();
 
 Array state = Array::zeros({4});
 spawn([](Array& v) { v += 1; }, inout(state));
-float first = state.to_vector<float>()[0];   // waits: 1
+float first = state.to_vector<float>()[0];   // waits for the task; first is 1
 
 Task<float> nested = spawn([](const Array& given) {
   Array own = Array::zeros({4});
   Region inner;
   for (int i = 0; i < 3; ++i) inner.spawn([](const Array& v, Array& to) { to += v; }, in(given), inout(own));
-  return sum(own).item<float>();             // waits for the three
+  return sum(own).item<float>();             // waits for the three subtasks
 }, in(state));
 float twelve = nested.fetch();
 
@@ -192,9 +192,9 @@ TEST(TasksDocs, BlockArrays) {
 Scope devices = can_compute(Backend::opencl) ? opencl(all) | cpu() : cpu();
 BlockArray a = BlockArray::random_normal({300, 300}, {64, 64}, 1, devices);
 BlockArray c = matmul(a, transpose(a)) + 300 * BlockArray::identity(300, {64, 64}, DType::f32, devices);
-BlockArray l = cholesky(c);                       // tile for tile, on the tiles' devices
+BlockArray l = cholesky(c);                       // tile by tile, on the tiles' devices
 float largest = max(c - matmul(l, transpose(l))).item<float>();
-Array whole = l.gather();                         // one array, here
+Array whole = l.gather();                         // one array, on the current device
 
   EXPECT_LT(largest, 0.01);
   EXPECT_EQ(whole.shape(), (Shape{300, 300}));

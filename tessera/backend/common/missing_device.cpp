@@ -140,7 +140,7 @@ std::string diagnose_missing_device(os::Vendor vendor, const std::string& librar
     if (denied == need.found.end()) continue;
     const bool root = denied->group == "root" || denied->group == "0";
     return fmt::format(
-        "This user cannot read and write {}{}", denied->path,
+        "This user has no read and write access to {}{}", denied->path,
         root ? ": only root has access; ask the administrator (usually a udev rule gives access to the group render)"
              : fmt::format(": add the user to the group {} (sudo usermod -a -G render,video $USER), and log in again",
                            denied->group));

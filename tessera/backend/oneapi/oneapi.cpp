@@ -106,8 +106,8 @@ int OneapiVendor::start(BackendReport& report) {
     if (const Code code = call().init(gpus_only)) {
       report.reason = "zeInit returned " + text_of(code);
       if (code == uninitialized)
-        report.reason += driver_installed() ? ": Intel's driver is installed but found no GPU"
-                                            : ": the loader found no driver for Intel GPUs";
+        report.reason += driver_installed() ? " (Intel's driver is installed but found no GPU)"
+                                            : " (the loader found no driver for Intel GPUs)";
       report.remedy = remedy_without_device();
       return 0;
     }

@@ -88,7 +88,7 @@ std::string text_of(Code code) {
       {unknown, "ZE_RESULT_ERROR_UNKNOWN", "an unknown or internal error"},
   };
   for (const Row& row : rows)
-    if (row.code == code) return fmt::format("{} ({:#x}), {}", row.name, code, row.text);
+    if (row.code == code) return fmt::format("{} ({:#x}): {}", row.name, code, row.text);
   return fmt::format("ze_result_t {:#x}", code);
 }
 

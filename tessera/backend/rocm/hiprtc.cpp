@@ -69,8 +69,8 @@ stream::Image Hiprtc::compile(const std::string& text, const std::string& archit
                        .with = {{"library", library_.file()}, {"architecture", architecture}},
                        .wrong = wrong,
                        .remedy =
-                           "Check whether libhiprtc-builtins and libamd_comgr of its version are installed (Debian: "
-                           "libhiprtc-builtins5, libamd-comgr2)"});
+                           "Check that the versions of libhiprtc-builtins and libamd_comgr that match this library are "
+                           "installed (Debian: libhiprtc-builtins5, libamd-comgr2)"});
   };
   const std::string option = "--gpu-architecture=" + architecture;
   return stream::compile_text(call_, "hiprtc", text, {option.c_str()}, hiprtc_compilation, check,

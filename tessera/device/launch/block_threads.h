@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Block sizes for the library's kernels that respect the limits of a device.
+// Block sizes, within a device's limits, for the library's kernels.
 #pragma once
 
 #include <algorithm>

@@ -172,7 +172,7 @@ void Storage::after_read(const QueueUse& use) {
 
 void Storage::after_write(const QueueUse& use) {
   if (bypassed_ != this) writes_.fetch_add(1, std::memory_order_relaxed);
-  // No use has to wait for this write, and this write does not have to wait.
+  // A write by the host is already complete, and no queue has used this storage yet, so there is nothing to order.
   if (!use.queue && !used_.load(std::memory_order_acquire)) return;
   std::lock_guard hold(lock_);
   if (use.queue) used_.store(true, std::memory_order_release);

@@ -149,7 +149,7 @@ void Recording::refuse_with(const ErrorText& text) {
 void Recording::refused(const char* asked) {
   refuse_with({.operation = asked,
                .with = {{"recording on", to_string(device_)}},
-               .wrong = "this thread records a Sequence, and a replay cannot repeat this operation",
+               .wrong = "this thread is recording a Sequence, and a replay cannot repeat this operation",
                .remedy = "Do it before or after Sequence::record; pass values that change between "
                          "replays in device memory or in a scalar with a slot"});
 }
@@ -158,7 +158,7 @@ void Recording::checked(const char* asked, QueueCore& core) {
   if (&core == &core_) return;
   refuse_with({.operation = asked,
                .with = {{"recording on", to_string(device_)}, {"other queue", to_string(core.device().device)}},
-               .wrong = "this thread records a Sequence on a different queue",
+               .wrong = "this thread is recording a Sequence on a different queue",
                .remedy = "Record a separate sequence for each queue"});
 }
 
