@@ -9,7 +9,7 @@ namespace tessera::ir {
 
 /// Returns the number of the active trace on this thread, or 0 if there is none.
 std::uint64_t current_trace();
-/// Throws KernelError: a value was used outside of the trace that created it.
+/// Throws the KernelError for a value that is used outside of the trace that created it.
 [[noreturn]] void refuse_foreign_node();
 
 class Handle {
