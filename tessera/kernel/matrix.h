@@ -86,8 +86,8 @@ class MatrixRight : public detail::MatrixHandle<T> {
   }
 };
 
-/// A 16 x 16 matrix of floats to which products are added. Its declaration sets it to zero, in a loop in each
-/// iteration.
+/// A 16 x 16 matrix of floats to which products are added. Its declaration sets it to zero. A declaration in a
+/// loop does this in each iteration.
 class MatrixAccumulator : public detail::MatrixHandle<float> {
  public:
   /// Creates a matrix of zeros.
