@@ -163,7 +163,7 @@ Value truncate(Interpreter&, const Value& v, const Arguments& a) {
   const auto at = character_starts(t.bytes);
   if (static_cast<std::int64_t>(at.size()) - 1 <= length + more) return t;
   const std::int64_t kept = length - static_cast<std::int64_t>(count_characters(end.bytes));
-  if (kept < 0) fault("truncate: the end is longer than the length");
+  if (kept < 0) fault("truncate: 'end' is longer than 'length'");
   Text out = t.part(0, at[static_cast<std::size_t>(kept)]);
   if (!a.get(1, "killwords").truth())
     if (const std::size_t space = out.bytes.rfind(' '); space != std::string::npos) out = out.part(0, space);
