@@ -40,8 +40,8 @@ class Uniformity {
       if (!uniform_[id]) return false;
     return true;
   }
-  // Returns true if a subgroup operation has the same result in all threads of the subgroup. A broadcast counts only if
-  // its lane is 0, because the last subgroup may be smaller than the others. No such operation is uniform in a block.
+  // Returns true if a subgroup operation has the same result in all threads of the subgroup. For a broadcast, the lane
+  // must be 0: the last subgroup may be smaller than the others, so only lane 0 exists in every subgroup.
   bool same_in_subgroup(const Node& n) const {
     if (n.kind<SubgroupOp>() != SubgroupOp::broadcast) return n.kind<SubgroupOp>() < SubgroupOp::broadcast;
     const Node& lane = fn_[n.args[1]];

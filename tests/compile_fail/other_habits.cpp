@@ -230,7 +230,7 @@ auto k = kernel("k", block(64), [](Buffer<float> x, Buffer<const float> c, Buffe
   for_(0, w, [&](Val<Index> j) { x[j]++; });
   Var s = here;  // a float
   s++, ++s, sum--;
-  std::swap(s, sum);  // variables are swapped like in C++
+  std::swap(s, sum);  // variables are swapped as in C++
   x[i] = x[0] = s;
   Val<bool> positive = subgroup_broadcast(x[i] > 0, 0);
   if_(positive && n[i] != 0, [&] { print("{} {:.3} {} {}", n[i], x[i], "text", 3); });
