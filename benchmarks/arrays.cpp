@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times array operations on the CPU in pairs (pairs.h). Sums of lazy expressions are compared with evaluating the
-// expression first. scatter_add, sorting of rows and small operations are compared with plain loops.
-// tools/compare_array_times_with_numpy.py compares with NumPy.
+// Times array operations on the CPU in pairs (pairs.h). Summing a lazy expression is compared with evaluating the
+// expression before summing it. scatter_add, sorting of rows and small operations are compared with plain loops.
+// tools/compare_array_times_with_numpy.py compares Tessera with NumPy.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
