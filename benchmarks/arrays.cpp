@@ -38,7 +38,7 @@ std::vector<float> numbers(std::int64_t count) {
 }
 Array array(Shape shape) { return Array::from(numbers(element_count(shape)), shape).eval(); }
 
-/// Compares the sum of a lazy expression with evaluating the expression first.
+/// Compares summing a lazy expression with evaluating the expression before summing it.
 void sums() {
   const auto both = [](const std::string& name, const std::function<Array()>& expression) {
     pair(
@@ -99,7 +99,7 @@ void sorts() {
   }
 }
 
-/// Compares small operations with a small reduction, which is also launched through a recorded graph.
+/// Compares small elementwise operations with a small reduction.
 void small() {
   const Array x = array({10}), y = array({10});
   Array into = array({10});

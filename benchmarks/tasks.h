@@ -64,7 +64,7 @@ double run_starpu(const Graph&, int threads);
 /// The result of one round of a graph.
 struct Round {
   double seconds = 0;
-  double submitting = 0;  ///< the part until the last task was submitted
+  double submitting = 0;  ///< the seconds until the last task was submitted
   double working = 0;     ///< the seconds that all threads spent in task functions, if the graph has any
   double right = 1;       ///< 1 if the result is bit-identical to running the tasks sequentially
 };

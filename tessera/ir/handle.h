@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A node id together with the number of the trace that created it. If a value is stored during one trace (in a static
-// variable or a captured Buffer) and used in another, its id would refer to a different node. The handle detects this.
+// variable or a captured Buffer) and used in another trace, its id would refer to a different node. The handle detects
+// this.
 #pragma once
 
 #include "tessera/ir/node.h"

@@ -263,7 +263,7 @@ Value round(Interpreter&, const Value& v, const Arguments& a) {
   if (precision > 300 || precision < -300) fault("round: the precision exceeds 300 digits");
   if (method == "common") {
     if (v.is_integer() && precision >= 0) return v.integer();
-    // Python rounds the decimal representation like printf does. If the number is exactly halfway, it rounds to even.
+    // Python rounds the decimal representation as printf does. A number that is exactly halfway is rounded to even.
     if (precision >= 0) {
       char text[700];
       std::snprintf(text, sizeof text, "%.*f", static_cast<int>(precision), v.real());

@@ -108,7 +108,7 @@ class MatrixAccumulator : public detail::MatrixHandle<float> {
     if constexpr (std::same_as<A, B>) detail::mma_multiply(fragment(), left.fragment(), right.fragment());
   }
   /// Stores element (i, j) to memory[index + i * stride + j]. `memory` is a Buffer or Shared of float. Other threads of
-  /// the block must not read it before a barrier.
+  /// the block must not read these elements before a barrier.
   template <class M>
   void store(const M& memory, detail::Subscript index, detail::Subscript stride) const {
     if constexpr (detail::check_matrix_memory<float, M>()) {

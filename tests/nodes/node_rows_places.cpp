@@ -148,7 +148,7 @@ void shared_cell(Tracer& t) {
         raw([of](const World& w, std::size_t i) { return w.a[of(i, std::min(i % threads, threads - 4) + 3)]; })}});
 }
 
-/// Returns memory that contains a. Buffers cannot store index, so for index this is local memory.
+/// Returns memory that contains the input `a`. Buffers cannot store index, so for index this is local memory.
 BufferRef readable(Tracer& t) {
   if (t.dtype() != DType::index) return t.a_memory();
   const BufferRef many = local_array(t.dtype(), 4);
