@@ -99,7 +99,7 @@ void sorts() {
   }
 }
 
-/// Compares small elementwise operations with a small reduction.
+/// Compares small elementwise operations with a small reduction. Both use cached launches (array/cached_operation.h).
 void small() {
   const Array x = array({10}), y = array({10});
   Array into = array({10});
