@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times array operations on the CPU in pairs (pairs.h). Sums of lazy expressions are compared with evaluating the
-// expression first. scatter_add, sorting of rows and small operations are compared with plain loops.
-// tools/compare_array_times_with_numpy.py compares with NumPy.
+// Times array operations on the CPU in pairs (pairs.h). Summing a lazy expression is compared with evaluating the
+// expression before summing it. scatter_add, sorting of rows and small operations are compared with plain loops.
+// tools/compare_array_times_with_numpy.py compares Tessera with NumPy.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -39,7 +39,7 @@ std::vector<float> numbers(std::int64_t count) {
 }
 Array array(Shape shape) { return Array::from(numbers(element_count(shape)), shape).eval(); }
 
-/// Compares the sum of a lazy expression with evaluating the expression first.
+/// Compares summing a lazy expression with evaluating the expression before summing it.
 void sums() {
   const auto both = [](const std::string& name, const std::function<Array()>& expression) {
     pair(
@@ -100,7 +100,7 @@ void sorts() {
   }
 }
 
-/// Compares small operations with a small reduction, which is also launched through a recorded graph.
+/// Compares small elementwise operations with a small reduction. Both use cached launches (array/cached_operation.h).
 void small() {
   const Array x = array({10}), y = array({10});
   Array into = array({10});

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares calls of a compiled model with calls of the original, for a 784-512-512-10 network at batch sizes 1, 16 and
-// 128. They run alternately, and each call waits for its result. The ratio is the time of the original divided by the
-// time of the compiled model.
+// 128. The two models run alternately, and each call waits for its result. The ratio is the time of the original
+// divided by the time of the compiled model.
 //
 // Usage: compiled [--one] [DEVICE...] (default: cpu). --one runs only batch size 1. The exit status is 1 if a compiled
-// model of any level and precision is less than 1.3 times as fast at batch size 1.
+// model of any level and precision is less than 1.3 times as fast as the original at batch size 1.
 #include <cstdio>
 #include <string>
 #include <string_view>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares generated CPU kernels with plain C++ loops (plain_loops.cpp): saxpy, softmax, products of floats and of
-// 8-bit weights, a histogram, edit distances, shortest paths, and a division. They run alternately, so that other load
-// affects both. If a ratio is below 1, the generated kernel is faster.
+// 8-bit weights, a histogram, edit distances, shortest paths, and a division. Kernels and loops run alternately, so
+// that other load affects both. If a ratio is below 1, the generated kernel is faster.
 #include <unistd.h>
 
 #include <algorithm>

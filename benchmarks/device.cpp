@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times operations of a size that suits a GPU on the device in TESSERA_DEVICE, with the bytes or floating-point
-// operations per second that follow. tools/compare_device_times_with_pytorch.py runs it alternately with PyTorch.
-// Usage: device [PART OF A NAME]; prints one line per operation: name, microseconds, work in bytes or operations, unit.
+// Times operations of a size that suits a GPU, on the device in TESSERA_DEVICE. Prints one line per operation: name,
+// microseconds, amount of work, and the unit of the work (bytes or floating-point operations).
+// tools/compare_device_times_with_pytorch.py runs this program alternately with PyTorch.
+//
+// Usage: device [PART OF A NAME].
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -3,9 +3,9 @@
 // on a fake CUDA driver that accepts every call and executes nothing (tests/drivers/). The time of the driver is
 // included. A separate column shows it, measured by making the same driver calls directly.
 //
-// Other load on the processor, such as a virtual machine on the other hyperthread of the core, adds time for seconds.
-// Therefore all operations are measured in many rounds, and the result is the fastest tenth of the times. The median is
-// also printed.
+// Other load on the processor, such as a virtual machine on the other hyperthread of the core, slows everything down
+// for seconds at a time. Therefore all operations are measured in many rounds, and the result is the 10th percentile of
+// the times. The median is also printed.
 //
 // Usage: host_cost [PART OF A NAME]. The exit status is 1 if an operation takes more than 3 us, and 2 if no operation
 // matches the name.
@@ -121,7 +121,7 @@ std::map<std::string, double> prices(Queue& queue) {
   out["cuMemcpyDtoDAsync_v2"] = price([&] { copy(address, address + 2048, 32, stream); });
   symbol<int(unsigned long long)>("cuMemFree_v2")(address);
   out["cuLaunchKernel"] = out["cuGraphLaunch"] =
-      out["cuMemsetD32Async"];  // these make the same checks of handles, and one more
+      out["cuMemsetD32Async"];  // these calls check one more handle than cuMemsetD32Async
   set(nullptr);
   return out;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares products of f32 and f64 on the CPU with common libraries, which are loaded at run time: sgemm of oneDNN, and
-// dgemm of OpenBLAS (oneDNN has none). They run alternately. If a ratio is below 1, Tessera is faster.
+// dgemm of OpenBLAS (oneDNN has no dgemm). Tessera and the library run alternately. If a ratio is below 1, Tessera is
+// faster.
 //
 // Usage: products [--large] [PART OF A ROW]. TESSERA_THREADS=1 uses one thread for each. The exit status is 2 if a
 // library is missing (Debian: libdnnl2, libopenblas0-pthread) or if no row matches.

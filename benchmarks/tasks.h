@@ -9,8 +9,8 @@
 
 namespace tessera::bench {
 
-/// The data that a task accesses. It reads up to two data and writes one. Data are numbered, and tasks are submitted in
-/// order.
+/// The data that a task accesses. A task reads up to two data and writes one. Data are identified by number. Tasks are
+/// submitted in order.
 struct Access {
   int reads[2] = {-1, -1};
   int writes = -1;          ///< -1 means that the task is independent
@@ -26,10 +26,10 @@ struct Graph {
 };
 Graph independent(int tasks);
 Graph chain(int tasks);
-/// Tasks that overwrite one of `data` data each, in round-robin order.
+/// Each task overwrites one of `data` data. The data are used in round-robin order.
 Graph cycle(int tasks, int data);
 /// Tasks with three accesses. The first task finishes only after all have been submitted, and the others depend on it.
-/// There are at most as many tasks as Tessera's task window allows.
+/// The number of tasks is limited by Tessera's task window.
 Graph held(int tasks);
 /// Right-looking Cholesky factorisation of `tiles` x `tiles` tiles, with one empty task per tile and step.
 Graph cholesky(int tiles);
@@ -64,7 +64,7 @@ double run_starpu(const Graph&, int threads);
 /// The result of one round of a graph.
 struct Round {
   double seconds = 0;
-  double submitting = 0;  ///< the part until the last task was submitted
+  double submitting = 0;  ///< the seconds until the last task was submitted
   double working = 0;     ///< the seconds that all threads spent in task functions, if the graph has any
   double right = 1;       ///< 1 if the result is bit-identical to running the tasks sequentially
 };

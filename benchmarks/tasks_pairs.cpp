@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pairs of Tessera's own workloads, which run alternately: kernel tasks and launches, tasks with and without tracing,
+// Pairs of Tessera workloads, which run alternately: kernel tasks and launches, tasks with and without tracing,
 // and block arrays and the operations that they use. Also checks that many tasks do not accumulate memory.
 #include <algorithm>
 #include <chrono>

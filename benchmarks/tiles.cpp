@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares in-place operations on tiles of dense linear algebra on the CPU with OpenBLAS and its LAPACK, which are
-// loaded at run time: products added to a tile, triangular solves, and Cholesky factorisation. They run alternately. If
+// loaded at run time: products added to a tile, triangular solves, and Cholesky factorisation. Both run alternately. If
 // a ratio is below 1, Tessera is faster.
 //
 // Usage: tiles [--large] [PART OF A ROW]. TESSERA_THREADS=1 uses one thread for each. The exit status is 2 if the

@@ -4,8 +4,8 @@
 //
 // Usage: training [--kernels] [PART OF A NAME]. --kernels also prints the time of each kernel, grouped by number of
 // elements. training --serve reads lines "NAME trainer|loop SECONDS" and answers each with the microseconds per step
-// and the peak memory of a step in bytes, without the memory that is allocated between steps. The exit status is 2 if
-// no network matches the name.
+// and the peak memory of a step in bytes, excluding the memory that stays allocated between steps. The exit status is 2
+// if no network matches the name.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -127,7 +127,7 @@ const std::vector<std::pair<std::string, std::function<Network()>>>& networks() 
   return all;
 }
 
-/// Returns the microseconds per step, measured for `seconds` after a warm-up of the same length.
+/// Returns the microseconds per step, measured for `seconds` after a warm-up of 60 ms.
 double time_of(const std::function<void()>& step, double seconds) {
   const auto steps_for = [&](double limit) {
     const auto start = Clock::now();

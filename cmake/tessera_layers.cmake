@@ -35,7 +35,7 @@ if(TESSERA_CCACHE)
 endif()
 find_package(Threads REQUIRED)
 
-# For each program, mold links a quarter of a second faster than ld, and there are two hundred test programs.
+# mold links each program a quarter of a second faster than ld, and there are two hundred test programs.
 find_program(TESSERA_MOLD mold)
 if(TESSERA_MOLD AND PROJECT_IS_TOP_LEVEL)
   add_link_options(-fuse-ld=mold)

@@ -51,7 +51,7 @@ def to_bf16(x):
 
 
 def cast(x, t_from, t_to):
-    """Converts like docs/kernels.md specifies."""
+    """Converts as docs/kernels.md specifies."""
     if t_from == t_to:
         return x
     if t_to == "bool":

@@ -34,9 +34,9 @@ double resident(const std::string& what) {
   return 0;
 }
 
-/// Loads the model and prints its memory use. Then measures three operations, nine times each: reading the file and
-/// writing as many bytes as the packed weights have into a new buffer, the same into new device memory (which may have
-/// larger pages), and loading the model.
+/// Loads the model and prints its memory use. Then measures three operations, nine times each. The first reads the file
+/// and fills a new buffer of the size of the packed weights. The second does the same with new device memory, which may
+/// have larger pages. The third loads the model.
 void load(const tessera::GgufFile& file) {
   using namespace tessera;
   using Clock = std::chrono::steady_clock;
@@ -91,8 +91,9 @@ void load(const tessera::GgufFile& file) {
   }
   for (auto* all : {&buffer, &device, &loading}) std::ranges::sort(*all);
   fmt::print(
-      "  {} threads, median of 9 and best: bytes read and written to a buffer {:.2f} {:.2f} s, to the device {:.2f} "
-      "{:.2f}, loaded {:.2f} {:.2f} (the first time {:.2f}) = {:.2f} {:.2f} times the one, {:.2f} {:.2f} the other\n",
+      "  {} threads, seconds (median and best of 9): file to buffer {:.2f} {:.2f}, file to device memory {:.2f} {:.2f}, "
+      "loading the model {:.2f} {:.2f} (first time {:.2f}). Ratios of loading to the first {:.2f} {:.2f} and to the "
+      "second {:.2f} {:.2f}\n",
       threads.threads(), buffer[4], buffer[0], device[4], device[0], loading[4], loading[0], first,
       loading[4] / buffer[4], loading[0] / buffer[0], loading[4] / device[4], loading[0] / device[0]);
 }

@@ -104,7 +104,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--part", default="", help="only operations whose names contain this")
     parser.add_argument("--library-path", default=os.environ.get("LD_LIBRARY_PATH", ""),
-                        help="LD_LIBRARY_PATH of the benchmark, without effect on PyTorch")
+                        help="LD_LIBRARY_PATH for the benchmark; does not affect PyTorch")
     options = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     times, theirs, work = {}, {}, {}

@@ -10,11 +10,12 @@ Adam) and of Tessera, with a Trainer and with a hand-written loop. Also prints t
 1, Tessera is faster. The exit status is 1 if a Trainer is below its limit.
 
 With --beside, also times PyTorch's compiled step, and eager and compiled steps in bf16 autocast, relative to eager f32. With
---memory, prints the peak memory of a step in MiB instead, without the memory that is allocated between steps. Tessera's
+--memory, prints the peak memory of a step in MiB instead, excluding the memory that stays allocated between steps. Tessera's
 value is the counter of its memory pool in the hand-written loop, PyTorch's value is the resident memory of the process.
 
 Each library runs in its own process, which is stopped (SIGSTOP) while the other is timed. The threads of both libraries spin
-while they wait, which would mainly slow down PyTorch. Other programs also slow it down, so their processor time is printed.
+while they wait, which would mainly slow down PyTorch. Other programs also slow down PyTorch, so the processor time that they
+use is printed.
 
 For development; requires torch (tools/requirements.txt).
 """

@@ -2,8 +2,8 @@
 // usage: lm_arrays TEXT SEED STEPS BATCH FILE
 //
 // Writes the initial state and data of `tessera train lm --text TEXT` with its default network as safetensors, for
-// tools/compare_lm_with_pytorch.py. The parameters are named by path. The training data is windows (STEPS, BATCH, ctx +
-// 1) i32, the evaluation data is inputs (count, ctx) and targets i32.
+// tools/compare_lm_with_pytorch.py. The parameters are named by path. The training data is `windows` (STEPS, BATCH, ctx
+// + 1), and the evaluation data is `inputs` (count, ctx) and `targets`, all in i32.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>

@@ -5,7 +5,7 @@
 usage: tools/make_pytorch_models.py
 
 The arrays of a network have the same names as in its state_dict. The batch is `test.x` and its result is `test.y`.
-tests/nn/saved_model_test.cpp reads the files. They were made with torch 2.15 and a fixed seed. For development; requires
+tests/nn/saved_model_test.cpp reads the files. The files were made with torch 2.15 and a fixed seed. For development; requires
 torch (tools/requirements.txt). This script writes the safetensors format itself.
 """
 import json

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes a GGUF file with random weights and the shapes of a Llama model. Tests and benchmarks of size and speed use it
-// instead of a real model. It generates nonsense.
+// instead of a real model. The model generates nonsense.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -58,7 +58,7 @@ void fill(std::span<std::byte> data, GgmlType type, double columns, std::uint64_
   }
 }
 
-/// Adds a vocabulary of all bytes and of pairs of bytes, written like in byte-level BPE.
+/// Adds a vocabulary of all bytes and of pairs of bytes, written as in byte-level BPE.
 void add_tokenizer(GgufWriter& writer, std::uint64_t size) {
   std::vector<std::string> tokens, merges;
   for (int byte = 0; byte < 256; ++byte) tokens.push_back(byte_level_text(std::string(1, static_cast<char>(byte))));

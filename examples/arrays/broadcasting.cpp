@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I combine arrays of different shapes?
-// Shapes broadcast like in NumPy: axes are aligned at the end, and an axis of size 1 is repeated.
+// Shapes broadcast as in NumPy: axes are aligned at the end, and an axis of size 1 is repeated.
 #include <tessera/array/array.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How do I compute with arrays, and when does it run?
+// How do I compute with arrays, and when does the computation run?
 // Elementwise operations are lazy: an expression runs as one fused kernel when its values are needed.
 #include <tessera/array/array.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I check that a device computes correctly?
-// verify_on() runs each kernel of a function again on a second device with the same inputs, and compares the results.
+// verify_on() reruns each kernel of a function on a second device with the same inputs, and compares the results.
 // `tessera verify` does this for every operation of the library.
 #include <tessera/array/array.h>
 #include <tessera/device/placement/verify_on.h>

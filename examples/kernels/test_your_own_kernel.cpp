@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I test my own kernel?
 // tessera::testing runs a test on every device and on the interpreter. It uses random data, critical sizes, and outputs
-// that contain poison until they are written. Failures are exceptions, so it works with any test framework.
+// that contain poison until they are written. Failures are exceptions, so this works with any test framework.
 #include <tessera/tessera.h>
 #include <tessera/testing/testing.h>
 

@@ -17,7 +17,7 @@ int main() {
   const Device device = current_device();
   const Array x = random_normal({32, 64}, 3).eval();
 
-  // The file of a model that was trained elsewhere.
+  // This file stands for a model that was trained elsewhere.
   const auto file = std::filesystem::temp_directory_path() /
                     ("tessera-compile-a-model-" + std::to_string(::getpid()) + ".safetensors");
   save_model(network(1), file.string());

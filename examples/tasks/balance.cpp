@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I spread independent work over all devices?
-// If the scope of a task has several devices, it runs where its data is, or on the device expected to finish first.
+// A task whose scope has several devices runs where its data is, or on the device expected to finish first.
 #include "accelerators.h"
 
 #include <cmath>

@@ -34,7 +34,7 @@ int main() {
     spawn(fill_with, n, a, 40.0f);
     spawn(fill_with, n, b, 2.0f);
     const Task<void> added = spawn(vector_add, n, c, a, b);
-    spawn(fill_with, n, a, 0.0f);  // writes a buffer that the third task reads, so it runs after that task
+    spawn(fill_with, n, a, 0.0f);  // writes a buffer that the third task reads, so it runs after the third
     std::printf("%s runs on %s\n", added.name().c_str(), to_string(added.device()).c_str());
     check.expect(added.device() == device, "runs on the requested device");
     check.expect(all_are(c, 42) && all_are(a, 0), "results as in program order");  // reading waits for the tasks

@@ -41,7 +41,7 @@ int main() {
     check.expect(cuda({0}).inside(cuda(all)) && cuda() == cuda(0), "subset of all CUDA devices");
   std::printf("all: %s\n", to_string(some).c_str());
 
-  // If a device does not exist, the error lists the devices that do.
+  // If a device does not exist, the error lists the devices that exist.
   try {
     cuda({0, 99});
     check.expect(false, "cuda:99 does not exist");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How do I resume an interrupted training?
-// With .checkpoint and .resume, fit() continues from its last checkpoint. The result is identical to an unbroken run.
+// How do I resume an interrupted training run?
+// With .checkpoint and .resume, fit() continues from its last checkpoint. The result equals that of an uninterrupted
+// run.
 #include <tessera/nn/fit.h>
 #include <tessera/nn/layers.h>
 #include <tessera/nn/losses.h>
@@ -31,14 +32,14 @@ int main() {
   const std::string file =
       std::filesystem::temp_directory_path() / ("tessera-resume-" + std::to_string(::getpid()) + ".safetensors");
   const auto unbroken = train(6, {}).model.get<0>().weight.to_vector<float>();
-  train(2, file);  // the training is interrupted here
+  train(2, file);  // simulates an interruption after two epochs
   const auto [model, result] = train(6, file);
   std::filesystem::remove(file);
   const bool same = model.get<0>().weight.to_vector<float>() == unbroken;
-  std::printf("%llu steps; %s weights as without the interruption\n", static_cast<unsigned long long>(result.steps),
-              same ? "the same" : "other");
+  std::printf("%llu steps; the weights are %s an uninterrupted run\n", static_cast<unsigned long long>(result.steps),
+              same ? "identical to" : "different from");
   return same ? 0 : 1;
 }
 
 // Output:
-// 24 steps; the same weights as without the interruption
+// 24 steps; the weights are identical to an uninterrupted run

@@ -14,7 +14,7 @@ using namespace tessera;
 using Net = Sequential<Dense, Elementwise, Dense>;
 using Batch = std::tuple<Array, Array>;
 
-/// Random points in a square. The class of a point is whether it is inside a circle.
+/// Random points in a square. The class of a point is 1 if the point is inside a circle.
 Batch points(std::uint64_t seed) {
   const Array x = random_uniform({512, 2}, seed, -1, 1).eval();
   return {x, (sum(x * x, {1}) < 0.5).astype(DType::i32).eval()};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How do I train on several devices?
-// Data parallelism trains on a part of each batch on each device, model parallelism puts layers on different devices.
+// Data parallelism trains on a part of each batch on each device; model parallelism puts layers on different devices.
 // Both have the same result.
 // usage: example_train_on_several_devices [DEVICE...]. The default is the GPUs, or the CPU and the interpreter.
 #include <tessera/tessera.h>

@@ -51,7 +51,7 @@ Builder& Builder::current() {
   if (!current_builder)
     fail<KernelError>({.operation = "kernel language",
                        .wrong = "a traced operation was used outside of a kernel",
-                       .remedy = "Use it inside the function given to kernel(...)"});
+                       .remedy = "Use it inside the function passed to kernel(...)"});
   return *current_builder;
 }
 bool Builder::tracing() { return current_builder != nullptr; }
@@ -62,8 +62,9 @@ void refuse_foreign_node() {
   const std::string where = to_string(builder.source());
   fail<KernelError>(
       {.operation = "kernel " + builder.function().name + (where.empty() ? "" : ", " + where),
-       .wrong = "a value, variable or buffer of another kernel is used here: it was stored while that kernel was "
-                "traced, in a static variable, a global or a capture",
+       .wrong =
+           "this value, variable or buffer belongs to another kernel: it was stored in a static variable, a global "
+           "variable or a capture while that kernel was traced",
        .remedy = "Create it in each kernel (no `static` in functions that kernels share), or use a C++ number, "
                  "which becomes a constant of the kernel"});
 }
@@ -201,14 +202,14 @@ NodeId Builder::binary(BinaryOp op, NodeId a, NodeId b) {
   const Type t = type(a);
   require(t == type(b),
           "operands of " + std::string(name_of(op)) + " have different types: " + describe(a) + " and " + describe(b),
-          "use cast<T>(...)");
+          "Use cast<T>(...)");
   require(t.lanes == 1, "arithmetic requires single elements", "Get the vector's elements with extract");
   const bool bits = op == BinaryOp::and_ || op == BinaryOp::or_ || op == BinaryOp::xor_;
   const bool shift = op == BinaryOp::shl || op == BinaryOp::shr;
   if (is_float(t.dtype))
     require(!bits && !shift && op != BinaryOp::mul_hi, std::string(name_of(op)) + " cannot take " + describe(given));
   else if (t.dtype == DType::boolean)
-    require(bits, std::string(name_of(op)) + " cannot take bool", "use cast<T>(...)");
+    require(bits, std::string(name_of(op)) + " cannot take bool", "Use cast<T>(...)");
   else if (op == BinaryOp::mul_hi)
     require(t.dtype == DType::i32 || t.dtype == DType::u32 || t.dtype == DType::u64 || t.dtype == DType::i64,
             "mul_hi requires 32- or 64-bit integers, not " + describe(a));
@@ -242,7 +243,7 @@ NodeId Builder::compare(CompareOp op, NodeId a, NodeId b) {
   a = computable(a), b = computable(b);
   const Type t = type(a);
   require(t == type(b), "operands of a comparison have different types: " + describe(a) + " and " + describe(b),
-          "use cast<T>(...)");
+          "Use cast<T>(...)");
   require(t.lanes == 1, "comparisons require single elements", "Get the vector's elements with extract");
   const Node &x = fn_.nodes[a], &y = fn_.nodes[b];
   if (x.op == Op::constant && y.op == Op::constant) {
@@ -261,7 +262,7 @@ NodeId Builder::select(NodeId condition, NodeId if_true, NodeId if_false) {
   if (type(if_true) != type(if_false)) if_true = computable(if_true), if_false = computable(if_false);
   require(type(if_true) == type(if_false),
           "the two values of select have different types: " + describe(if_true) + " and " + describe(if_false),
-          "use cast<T>(...)");
+          "Use cast<T>(...)");
   if (fn_.nodes[condition].op == Op::constant) return fn_.nodes[condition].imm ? if_true : if_false;
   if (if_true == if_false) return if_true;
   return add_shared({.op = Op::select, .type = type(if_true), .args = {condition, if_true, if_false}});
@@ -292,7 +293,7 @@ NodeId Builder::bitcast(DType to, NodeId a) {
           "bitcast requires types of equal size, not " + describe(a) + " and " + std::string(dtype_name(to)));
   require(t.dtype != DType::boolean && to != DType::boolean,
           "bitcast of " + describe(a) + " to " + std::string(dtype_name(to)) + ": bool has no bits to reinterpret",
-          "use cast<T>(...)");
+          "Use cast<T>(...)");
   if (t.dtype == to) return a;
   if (fn_.nodes[a].op == Op::constant) {
     std::uint64_t bits = fn_.nodes[a].imm;
@@ -311,12 +312,12 @@ NodeId Builder::math(MathOp op, NodeId a, NodeId b, NodeId c) {
   if (c) c = computable(c);
   const Type t = type(a);
   require(t.lanes == 1 && is_float(t.dtype), std::string(name_of(op)) + " requires floats, not " + describe(a),
-          "use cast<float>(...)");
+          "Use cast<float>(...)");
   const int wanted = operand_count(op);
   require((b != no_node) + (c != no_node) + 1 == wanted,
           std::string(name_of(op)) + " takes " + std::to_string(wanted) + " operands");
   require((!b || type(b) == t) && (!c || type(c) == t),
-          "operands of " + std::string(name_of(op)) + " have different types", "use cast<T>(...)");
+          "operands of " + std::string(name_of(op)) + " have different types", "Use cast<T>(...)");
   return add_shared({.op = Op::math, .sub = sub(op), .type = t, .args = {a, b, c}});
 }
 
@@ -427,8 +428,9 @@ NodeId Builder::load_if(NodeId mask, NodeId memory, NodeId index, NodeId other) 
   require(t.lanes == 1, "load_if can only load single elements");
   require(type(mask) == Type{DType::boolean}, "the mask of load_if must be a bool, not " + describe(mask));
   if (type(other) != t && storable(t.dtype, type(other).dtype)) other = cast(t.dtype, other);
-  require(type(other) == t, "load_if from " + type_name(t) + " memory with a fallback value of " + describe(other),
-          "use cast<T>(...)");
+  require(type(other) == t,
+          "load_if from " + type_name(t) + " memory requires a fallback value of that type, not " + describe(other),
+          "Use cast<T>(...)");
   if (fn_.nodes[mask].op == Op::constant && fn_.nodes[mask].imm) return load(memory, index);
   const NodeId id = add({.op = Op::load_if, .type = t, .args = {memory, index, mask, other}});
   append(id);
@@ -439,7 +441,7 @@ void Builder::store(NodeId memory, NodeId index, NodeId value) {
   const Type t = fn_.nodes[memory].type;
   if (type(value).lanes == 1 && type(value) != t && storable(t.dtype, type(value).dtype)) value = cast(t.dtype, value);
   require(type(value).dtype == t.dtype && (t.lanes == 1 || t.lanes == type(value).lanes),
-          "a value of " + describe(value) + " cannot be stored in memory of " + type_name(t), "use cast<T>(...)");
+          "a value of " + describe(value) + " cannot be stored in memory of " + type_name(t), "Use cast<T>(...)");
   append(add({.op = Op::store, .type = type(value), .args = {memory, index, value}}));
 }
 NodeId Builder::atomic(AtomicOp op, NodeId memory, NodeId index, NodeId value, NodeId expected) {
@@ -457,7 +459,7 @@ NodeId Builder::atomic(AtomicOp op, NodeId memory, NodeId index, NodeId value, N
   require(type(value) == m.type && (op == AtomicOp::cas) == (expected != no_node) &&
               (!expected || type(expected) == m.type),
           "atomic_" + std::string(name_of(op)) + " on " + type_name(m.type) + " memory cannot take " + describe(value),
-          "use cast<T>(...)");
+          "Use cast<T>(...)");
   const NodeId id = add({.op = Op::atomic, .sub = sub(op), .type = m.type, .args = {memory, index, value, expected}});
   append(id);
   return id;
@@ -497,7 +499,7 @@ void Builder::mma_fill(NodeId accumulator, NodeId value) {
   check_fragment(accumulator, FragmentRole::accumulator, MmaOp::fill);
   value = computable(value);
   require(type(value) == Type{DType::f32}, "an accumulator must be filled with f32, not " + describe(value),
-          "use cast<float>(...)");
+          "Use cast<float>(...)");
   append(add({.op = Op::mma, .sub = sub(MmaOp::fill), .type = {DType::f32}, .args = {accumulator, value}}));
 }
 void Builder::mma_multiply(NodeId accumulator, NodeId left, NodeId right) {
@@ -557,12 +559,12 @@ void Builder::for_(NodeId begin, NodeId end, NodeId step, const std::function<vo
   require(t == type(end) && t == type(step) && t.lanes == 1 && is_int(t.dtype),
           "begin, end and step of for_ must be integers of the same type, not " + describe(begin) + ", " +
               describe(end) + " and " + describe(step),
-          "use cast<T>(...)");
+          "Use cast<T>(...)");
   const Node& s = fn_.nodes[step];
   require(s.op != Op::constant || (s.imm != 0 && (is_unsigned_int(t.dtype) || static_cast<std::int64_t>(s.imm) > 0)),
           "the step of for_ must be greater than zero" +
               (s.op == Op::constant ? ", not " + std::to_string(static_cast<std::int64_t>(s.imm)) : std::string()),
-          "count upwards, and use n - 1 - i to go down");
+          "Count upwards. To count down from n - 1 to 0, use n - 1 - i in the body");
   const SourceLine line = source_;
   const NodeId counter =
       add({.op = Op::index, .sub = sub(IndexKind::counter), .type = t, .extra = no_wrap_, .imm = ++counters_});

@@ -14,8 +14,8 @@ namespace tessera::ir {
 /// A kernel under construction. `Builder::current()` returns the builder that is active on this thread.
 class Builder {
  public:
-  /// `index_type` is i32 or i64 when lowering rebuilds a function without the dtype `index`. `source` is the line that
-  /// declares the kernel; the KernelError for an oversized block names it.
+  /// Lowering sets `index_type` to i32 or i64 when it rebuilds a function without the dtype `index`. Throws KernelError
+  /// with `source`, the line that declares the kernel, if a block would have no threads or too many.
   Builder(std::string name, KernelKind kind, std::array<std::uint32_t, 3> block_size = {1, 1, 1},
           DType index_type = DType::index, SourceLine source = {});
   Builder(const Builder&) = delete;
@@ -100,7 +100,7 @@ class Builder {
   /// See Function::exact.
   void set_exact(bool on = true) { fn_.exact = on; }
 
-  /// A number that no other builder of this process has.
+  /// Returns a number that is unique among the builders of this process.
   std::uint64_t number() const { return number_; }
 
   const Node& node(NodeId id) const { return fn_.nodes[id]; }
@@ -113,7 +113,7 @@ class Builder {
 
  private:
   NodeId add(const Node& node);
-  NodeId add_shared(const Node& node);  // for leaves and pure nodes: returns an equal node if there is one
+  NodeId add_shared(const Node& node);  // for leaves and pure nodes: reuses an equal node if there is one
   void append(NodeId id);
   BlockId traced_block(const std::function<void()>& body);
   NodeId computable(NodeId id);  // converts f16 and bf16 to f32

@@ -17,8 +17,8 @@ namespace tessera::ir {
 /// derivatives of abs and hypot at 0 are 0.
 std::array<Value, 4> adjoints(const Node& node, std::span<const Value> operands, Value result, Value adjoint);
 
-/// Returns true if `adjoints` can return an adjoint for such a node: its result is a float that depends smoothly on an
-/// operand.
+/// Returns true if `adjoints` can return an adjoint for nodes with this operation and result type: the result is a
+/// float that depends smoothly on an operand.
 bool differentiable(Op op, std::uint8_t sub, DType result);
 
 }  // namespace tessera::ir

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A node id together with the number of the trace that created it. If a value is stored during one trace (in a static
-// variable or a captured Buffer) and used in another, its id would refer to a different node. The handle detects this.
+// variable or a captured Buffer) and used in another trace, its id would refer to a different node. The handle detects
+// this.
 #pragma once
 
 #include "tessera/ir/node.h"
@@ -9,7 +10,7 @@ namespace tessera::ir {
 
 /// Returns the number of the active trace on this thread, or 0 if there is none.
 std::uint64_t current_trace();
-/// Throws KernelError: a value was used outside of the trace that created it.
+/// Throws the KernelError for a value that is used outside of the trace that created it.
 [[noreturn]] void refuse_foreign_node();
 
 class Handle {

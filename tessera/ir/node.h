@@ -35,13 +35,13 @@ enum class Op : std::uint8_t {
   constant,  ///< imm is the value's bits in its own type; integers are sign- or zero-extended to 64 bits
   param,     ///< imm is the index into Function::params. Denotes the memory of a buffer, or the value of a scalar
   index,     ///< sub is an IndexKind. imm is the dimension, the parameter (buffer_size) or a serial number (counter).
-             ///< extra of a counter is 1 if it never wraps, which is known for counters that had dtype `index`
+             ///< extra of a counter is 1 if the counter had dtype `index` before lowering, so that it never wraps
   local,   ///< zero-initialised memory of one thread; imm is the number of elements. If sub is a FragmentRole, the node
            ///< is a fragment, and only mma can access it
   shared,  ///< uninitialised memory of one block; imm is the number of elements
   // Pure nodes.
-  unary,  ///< sub is a UnaryOp (a). extra is 1 if the result never wraps, which is known for lowered `index` arithmetic
-  binary,   ///< sub is a BinaryOp (a, b); both operands have the same type. extra has the same meaning as for unary
+  unary,   ///< sub is a UnaryOp (a). extra is 1 if the result had dtype `index` before lowering, so that it never wraps
+  binary,  ///< sub is a BinaryOp (a, b); both operands have the same type. extra has the same meaning as for unary
   compare,  ///< sub is a CompareOp (a, b); both operands have the same type. The result is boolean
   select,   ///< (condition, if true, if false)
   cast,     ///< (a): converts the value to the node's type
@@ -56,7 +56,8 @@ enum class Op : std::uint8_t {
   block_scan,     ///< sub is a ReduceOp (a); scans in the order of linear thread ids. imm is 1 if the scan is exclusive
   block_uniform,  ///< (a): asserts that a is the same in every thread of the block
   // Memory.
-  load,  ///< (memory, index): memory is a buffer parameter, a local or a shared. lanes > 1 loads consecutive elements
+  load,     ///< (memory, index): memory is a buffer parameter, a `local` or a `shared`. lanes > 1 loads consecutive
+            ///< elements
   load_if,  ///< (memory, index, mask, other): returns `other` if the mask is false; the index may be invalid in that
             ///< case
   store,    ///< (memory, index, value)
@@ -262,7 +263,8 @@ struct Function {
   std::uint32_t threads_per_block() const { return block_size[0] * block_size[1] * block_size[2]; }
 };
 
-/// True if the node denotes memory rather than a value: a buffer parameter, a local (including fragments) or a shared.
+/// True if the node denotes memory rather than a value: a buffer parameter, a `local` (including fragments) or a
+/// `shared`.
 inline bool is_memory(const Function& fn, const Node& n) {
   return n.op == Op::local || n.op == Op::shared || (n.op == Op::param && fn.params[n.imm].is_buffer);
 }

@@ -46,7 +46,7 @@ T apply(BinaryOp op, T a, T b) {
       case BinaryOp::div: return a / b;
       case BinaryOp::rem: return std::fmod(a, b);
       case BinaryOp::min:
-        return a < b || b != b ? a : b;  // fmin, in a form that compilers vectorise; of 0 and -0 the second
+        return a < b || b != b ? a : b;  // fmin in a form that compilers vectorise; for 0 and -0, returns b
       case BinaryOp::max: return a > b || b != b ? a : b;
       default: return T{};
     }
@@ -157,8 +157,8 @@ T apply(MathOp op, T a, T b = T{}, T c = T{}) {
   }
 }
 
-/// Numeric conversion. Float to integer truncates and saturates; NaN becomes 0. Integers wrap. Conversion to bool tests
-/// for non-zero.
+/// Numeric conversion. Conversions from float to integer truncate and saturate; NaN becomes 0. Integers wrap.
+/// Conversion to bool tests for non-zero.
 template <class To, class From>
 To convert(From a) {
   if constexpr (std::is_same_v<To, bool>) {

@@ -40,14 +40,14 @@ class Uniformity {
       if (!uniform_[id]) return false;
     return true;
   }
-  // Some subgroup operations have the same result in all threads of the subgroup, but none has in the whole block. A
-  // broadcast has if its lane is 0: the last subgroup may be smaller, so only lane 0 exists in every subgroup.
+  // Returns true if a subgroup operation has the same result in all threads of the subgroup. For a broadcast, the lane
+  // must be 0: the last subgroup may be smaller than the others, so only lane 0 exists in every subgroup.
   bool same_in_subgroup(const Node& n) const {
     if (n.kind<SubgroupOp>() != SubgroupOp::broadcast) return n.kind<SubgroupOp>() < SubgroupOp::broadcast;
     const Node& lane = fn_[n.args[1]];
     return lane.op == Op::constant && lane.imm == 0;
   }
-  // Local memory is uniform while all values stored to it are. `uniform_` of the local node records this.
+  // Local memory is uniform as long as all values stored to it are uniform. `uniform_[local]` records this.
   void block(BlockId b, bool control) {
     for (NodeId id : fn_.blocks[b]) {
       const Node& n = fn_[id];

@@ -11,7 +11,7 @@ namespace tessera::ir {
 
 namespace {
 
-// These call the builder directly. Constructing an Operand would record a line of this file as the source line.
+// These functions call the builder directly, because constructing an Operand would record a line of this file.
 Builder& builder() { return Builder::current(); }
 Value unary_of(UnaryOp op, Value a) { return Value(builder().unary(op, a.id())); }
 Value math_of(MathOp op, Value a) { return Value(builder().math(op, a.id())); }
@@ -60,7 +60,7 @@ Value Operand::as(DType t) const {
                                                   : std::to_string(integer_)) +
                                 " is combined with a value of " + std::string(dtype_name(t)) +
                                 " and cannot be converted to it",
-                       .remedy = "use cast<T>(...)"});
+                       .remedy = "Use cast<T>(...)"});
   return Value(kind_ == real ? builder().constant_of(t, real_) : builder().constant_of(t, integer_));
 }
 

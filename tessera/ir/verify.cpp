@@ -39,8 +39,8 @@ class Verifier {
   void run() { block(0, {}); }
 
  private:
-  /// The outermost enclosing control statements on which the threads of a block or of a subgroup may diverge. The
-  /// second is only tracked in functions with subgroup operations.
+  /// The outermost enclosing control statements on which the threads of a block, or of a subgroup, may diverge.
+  /// `subgroup` is tracked only in functions with subgroup operations.
   struct Divergence {
     NodeId block = no_node, subgroup = no_node;
   };

@@ -10,7 +10,7 @@ namespace tessera::jinja {
 namespace {
 
 [[noreturn]] void unsupported(const std::string& op, const Value& a, const Value& b) {
-  // Same text as in Python. The usual cause is str + int.
+  // The message is the same as in Python. The usual cause is str + int.
   fault("unsupported operand types for " + op + ": '" + a.type() + "' and '" + b.type() + "'");
 }
 

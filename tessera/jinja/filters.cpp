@@ -164,7 +164,7 @@ Value truncate(Interpreter&, const Value& v, const Arguments& a) {
   const auto at = character_starts(t.bytes);
   if (static_cast<std::int64_t>(at.size()) - 1 <= length + more) return t;
   const std::int64_t kept = length - static_cast<std::int64_t>(count_characters(end.bytes));
-  if (kept < 0) fault("truncate: the end is longer than the length");
+  if (kept < 0) fault("truncate: 'end' is longer than 'length'");
   Text out = t.part(0, at[static_cast<std::size_t>(kept)]);
   if (!a.get(1, "killwords").truth())
     if (const std::size_t space = out.bytes.rfind(' '); space != std::string::npos) out = out.part(0, space);
@@ -264,7 +264,7 @@ Value round(Interpreter&, const Value& v, const Arguments& a) {
   if (precision > 300 || precision < -300) fault("round: the precision exceeds 300 digits");
   if (method == "common") {
     if (v.is_integer() && precision >= 0) return v.integer();
-    // Python rounds the decimal representation like printf does. If the number is exactly halfway, it rounds to even.
+    // Python rounds the decimal representation as printf does. A number that is exactly halfway is rounded to even.
     if (precision >= 0) {
       char text[700];
       std::snprintf(text, sizeof text, "%.*f", static_cast<int>(precision), v.real());

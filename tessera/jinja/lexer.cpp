@@ -132,8 +132,8 @@ class Lexer {
     at += spaces(left_.substr(at));
     return end_of_tag(at, '%', trims_newline);
   }
-  /// If a tag is closed at `at`, returns the position after the closing and the white space that it strips. Otherwise
-  /// returns 0.
+  /// If a tag ends at `at`, returns the position after its closing delimiter and the white space that the delimiter
+  /// strips. Otherwise returns 0.
   std::size_t end_of_tag(std::size_t at, char c, bool trims_newline) const {
     const std::string close = {c, '}'};
     if (left_.substr(at, 3) == "-" + close) return at + 3 + spaces(left_.substr(at + 3));

@@ -20,7 +20,7 @@ struct Token {
 };
 
 /// Splits a template into tokens. Drops one newline at the end of the template, like Jinja. Throws FormatError with the
-/// line.
+/// line if the template contains an invalid token.
 std::vector<Token> tokens_of(std::string_view source);
 
 /// Throws a FormatError such as "chat template, line 7: what".

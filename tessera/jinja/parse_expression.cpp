@@ -101,8 +101,8 @@ ExpressionPtr Parser::comparison() {
   return out ? std::move(out) : std::move(left);
 }
 
-// Left-associative operators of the same precedence. A chain of n operators creates a tree of depth n, so the length of
-// chains is limited.
+// Parses left-associative operators of the same precedence. A chain of n operators creates a tree of depth n, so the
+// length of chains is limited.
 ExpressionPtr Parser::sum() {
   auto left = concatenation();
   for (int n = 0; is_sign("+") || is_sign("-"); ++n) {

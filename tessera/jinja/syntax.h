@@ -75,7 +75,7 @@ struct Statement {
     set_block,  ///< `target` = `body`; `expression` is a filter or null
     with,       ///< with `targets` = `values`: `body`
     macro,      ///< a macro `text` with `parameters` and `body`
-    call,       ///< `expression` is the call, `parameters` are those of caller(), `body` is its body
+    call,       ///< `expression` is the call; `parameters` and `body` define caller()
     filter,     ///< applies the filters in `expression` to `body`
     body,       ///< a generation block with `body`
     leave,      ///< break

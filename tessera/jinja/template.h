@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chat templates: the subset of Jinja that the templates of language models use. They are rendered like in
-// `transformers`, with trim_blocks, lstrip_blocks, its version of `tojson`, raise_exception, strftime_now, break,
-// continue and generation.
+// Chat templates: the subset of Jinja that the templates of language models use. They are rendered as in
+// `transformers`: trim_blocks and lstrip_blocks are set, `tojson` does not escape HTML, and templates can call
+// raise_exception and strftime_now.
 //
-// Supported statements: if, for (with `if`, else and recursive), set, macro, call, filter, with, raw, comments and
-// white-space control. All filters and tests of Jinja are supported except `pprint`, `random`, `wordwrap`, `xmlattr`,
-// `filesizeformat` and `striptags`. Python's methods of strings, lists and dicts are supported if they do not modify
-// the object. Unsupported constructs (include, import, extends, block, do, ...) throw an error that names them.
+// Supported statements: if, for (with `if`, else and recursive), break, continue, set, macro, call, filter, with, raw
+// and generation. Comments and white-space control are also supported. All filters and tests of Jinja are supported
+// except `pprint`, `random`, `wordwrap`, `xmlattr`, `filesizeformat` and `striptags`. Python's methods of strings,
+// lists and dicts are supported if they do not modify the object. Unsupported constructs (include, import, extends,
+// block, do, ...) throw an error that names them.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +36,7 @@ Value value_of_json(std::string_view json, Origin origin);
 
 struct RenderOptions {
   std::optional<std::tm> now = {};  ///< the time for strftime_now; if empty, the local time is used
-  /// Limits of a rendering. The size of the arguments is added to them.
+  /// Limits for one call of render(). They are raised in proportion to the size of the variables.
   std::size_t steps = 400'000;
   std::size_t bytes = std::size_t{32} << 20;  ///< bytes of generated text, including intermediate results
 };

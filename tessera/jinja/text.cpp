@@ -207,8 +207,8 @@ std::string real_repr(double d) {
   if (std::isnan(d)) return "nan";
   if (std::isinf(d)) return d < 0 ? "-inf" : "inf";
   char digits[40];
-  // Python uses an exponent for values from 1e16 and below 1e-4, with at least two digits. Other values have at least
-  // one digit after the decimal point.
+  // Python uses an exponent, of at least two digits, for values of at least 1e16 and below 1e-4. Other values have at
+  // least one digit after the decimal point.
   const bool scientific = d != 0 && (std::abs(d) >= 1e16 || std::abs(d) < 1e-4);
   const auto end =
       std::to_chars(digits, digits + 40, d, scientific ? std::chars_format::scientific : std::chars_format::fixed).ptr;

@@ -44,7 +44,8 @@ struct Text {
   void append(const char* ours) { bytes += ours; }
   /// Returns the bytes [begin, end).
   Text part(std::size_t begin, std::size_t end) const;
-  /// Returns `bytes`, a text that was computed from all of this text. It is data if any byte of this text is data.
+  /// Returns a text with these bytes, which were computed from all of this text. All of them are marked as data if any
+  /// byte of this text is data.
   Text made(std::string bytes) const;
 };
 

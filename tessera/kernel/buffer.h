@@ -43,7 +43,7 @@ class RawBuffer {
 
 }  // namespace detail
 
-/// Elements in the memory of a device. For structs as in Buffer<S>, the view shows the bytes as u32. Uploads and
+/// Elements in the memory of a device. If T is a struct as in Buffer<S>, the view has dtype u32. Uploads and
 /// launches are asynchronous. Downloads wait for pending writes to the buffer.
 template <class T>
   requires(Element<T> || detail::StructElement<T>)

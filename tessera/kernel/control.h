@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Control flow, thread positions and barriers. Control flow is written with functions that take lambdas. Each lambda is
-// traced once: a C++ `for` in a kernel unrolls, a traced for_ does not.
+// traced once: a C++ `for` in a kernel is unrolled, but a traced for_ is not.
 #pragma once
 
 #include "tessera/kernel/memory.h"
@@ -181,11 +181,12 @@ struct Format {
 };
 }  // namespace detail
 
-/// Prints a line to standard output from every thread that executes it. The text is the same on every device. Each {}
-/// is replaced by an argument: up to four kernel values, and host numbers and strings, which are formatted while
-/// tracing. Floats have 9 significant digits and doubles 17, so that values round-trip; {:.n} prints n digits. Bools
-/// are printed as 1 and 0, and NaN as nan. {{ and }} are literal braces. Throws KernelError if the number of {} differs
-/// from the number of values.
+/// Prints a line to standard output from every thread that executes this statement. The text is the same on every
+/// device. Each {} is replaced by an argument. Up to four arguments may be kernel values. Host numbers and strings are
+/// formatted while tracing. Floats are printed with 9 significant digits and doubles with 17, so that values
+/// round-trip;
+/// {:.n} prints n digits. Bools are printed as 1 and 0, and NaN as nan. {{ and }} are literal braces. Throws
+/// KernelError if the number of {} differs from the number of values.
 template <class... U>
 void print(detail::Format format, const U&... values) {
   static_assert((0 + ... + detail::Traced<U>) <= 4, "print takes at most four kernel values");

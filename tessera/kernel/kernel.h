@@ -76,11 +76,11 @@ class MapKernel : public detail::TracedKernel<P...> {
   /// Enqueues the kernel on the device of its buffers and returns immediately. Does nothing if a dimension of the
   /// extent is 0.
   ///
-  /// The arguments have the order of the parameters. For a Buffer<T>, pass anything that converts to a BufferView (of
-  /// u32 words if T is a struct). For a Val<T>, pass a number, or slot(n, number) for a number that a replay can
+  /// Pass the arguments in the order of the parameters. For a Buffer<T>, pass anything that converts to a BufferView
+  /// (of u32 words if T is a struct). For a Val<T>, pass a number, or slot(n, number) for a number that a replay can
   /// change.
   ///
-  /// Throws KernelError if a buffer has another dtype, contains a partial struct, or partially overlaps a buffer that
+  /// Throws KernelError if a buffer has the wrong dtype, contains a partial struct, or partially overlaps a buffer that
   /// the kernel writes. Throws DeviceError if the buffers are on different devices.
   template <class... A>
   void launch(const Extent& threads, A&&... arguments) const {
@@ -217,7 +217,7 @@ auto make_kernel(std::string name, ir::KernelKind kind, const std::array<std::ui
 }  // namespace detail
 
 /// Traces `f` once and returns a map kernel. Host values that `f` uses, captured or global, become constants. May be
-/// called during static initialisation. Throws KernelError, with the line, if `f` violates a rule of the language.
+/// called during static initialisation. Throws KernelError with the line if `f` violates a rule of the language.
 template <class F>
 auto kernel(std::string name, F f, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   return detail::make_kernel<MapKernel>(std::move(name), ir::KernelKind::map, {1, 1, 1}, f, {file, line});

@@ -27,7 +27,7 @@ namespace {
 }  // namespace
 
 void check_whole_structs(const std::string& kernel, std::size_t number, const BufferView& view, std::uint64_t words) {
-  if (view.dtype != DType::u32 || view.elements % words == 0) return;  // launching it reports the wrong dtype
+  if (view.dtype != DType::u32 || view.elements % words == 0) return;  // the launch reports a wrong dtype
   fail<KernelError>({.operation = "launch " + kernel,
                      .wrong = "argument " + std::to_string(number + 1) + " (arg" + std::to_string(number) +
                               ") is a buffer of " + std::to_string(view.bytes()) +

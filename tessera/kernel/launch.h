@@ -11,18 +11,18 @@
 
 namespace tessera {
 
-/// The number of threads: `n`, `{n}`, `{width, height}` or `{width, height, depth}`, with any integer types. A launch
+/// The number of threads: `n`, `{n}`, `{width, height}` or `{width, height, depth}`, of any integer type. A launch
 /// throws ArgumentError if a number is negative.
 class Extent {
  public:
-  /// One to three extents. The first one varies fastest. A launch throws ArgumentError if one is negative.
+  /// Sets one to three extents. The first one varies fastest. A launch throws ArgumentError if one is negative.
   template <std::integral... N>
     requires(sizeof...(N) >= 1 && sizeof...(N) <= 3)
   Extent(N... n) {
     std::size_t d = 0;
     ((negative_ = negative_ || (std::is_signed_v<N> && n < N{}), size_[d++] = static_cast<std::uint64_t>(n)), ...);
   }
-  /// Three extents.
+  /// Sets three extents.
   Extent(const std::array<std::uint64_t, 3>& n) : size_(n) {}
   /// Returns the extents. Throws ArgumentError with the kernel's name if one is negative.
   const std::array<std::uint64_t, 3>& size(const std::string& kernel) const {
@@ -71,9 +71,10 @@ Slot<L> slot(std::uint32_t number, L value) {
 
 // Customisation point. To use objects of type X as buffer arguments, define this function in the namespace of X:
 //   BufferView kernel_argument(X& x, ir::Access access);
-// Each launch calls it for its arguments in order. It may evaluate pending computations. `access` is read_write if the
-// kernel writes to the buffer; x must not be const in that case. If X::value_type is an element type, it must match the
-// parameter, which is checked at compile time. Otherwise the launch checks the dtype of the view.
+// Each launch calls this function for its arguments in order. The function may evaluate pending computations. `access`
+// is read_write if the kernel writes to the buffer; x must not be const in that case. If X::value_type is an element
+// type, it must match the parameter, which is checked at compile time. Otherwise the launch checks the dtype of the
+// view.
 /// Passes the view itself.
 inline BufferView kernel_argument(const BufferView& view, ir::Access) { return view; }
 
@@ -126,7 +127,7 @@ struct Parameter<Buffer<T>> {
 /// zero-based index of the argument.
 void check_whole_structs(const std::string& kernel, std::size_t number, const BufferView& view, std::uint64_t words);
 
-// These throw ArgumentError if the dtype cannot represent the value.
+// These functions throw ArgumentError if the dtype cannot represent the value.
 LaunchArgument scalar_argument(const std::string& kernel, DType dtype, double value);
 LaunchArgument scalar_argument(const std::string& kernel, DType dtype, std::int64_t value);
 LaunchArgument scalar_argument(const std::string& kernel, DType dtype, std::uint64_t value);
@@ -194,7 +195,8 @@ struct KernelTakes {
   }();
   template <class... A>
   static constexpr void check() {
-    // Not a named constant: clang then prints the list next to the message, and g++ prints it in the note below.
+    // The condition is not a named constant, so that the compilers print the list: clang next to the message, and g++
+    // in the note below it.
     static_assert(KernelTakes<P...>::template given<A...>,
                   "this kernel takes: <the list in KernelTakes<...>, one argument for each>");
     static_assert(!writes_const<A...>, "this kernel writes to one of its buffers, but that argument is const");

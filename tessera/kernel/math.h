@@ -107,7 +107,7 @@ TESSERA_FUNCTION(cos, cos)
 TESSERA_FUNCTION(tanh, tanh)
 /// Returns the error function of `a`.
 TESSERA_FUNCTION(erf, erf)
-/// Returns the integer nearest to `a`. Ties are rounded to even, like in NumPy; C's round rounds them away from zero.
+/// Returns the integer nearest to `a`. Ties are rounded to even, as in NumPy; C's round rounds them away from zero.
 TESSERA_FUNCTION(round, rint)
 /// Returns the tangent of `a`, an angle in radians.
 TESSERA_FUNCTION(tan, tan)
@@ -265,8 +265,8 @@ auto select(C&& condition, A&& a, B&& b, const char* file = __builtin_FILE(), in
   return Val<T>(detail::NodeRef{detail::select(c.node(), detail::node_as<T>(a), detail::node_as<T>(b))});
 }
 
-/// Converts to T. Float to integer rounds towards zero and saturates, and NaN becomes 0. Conversion to bool tests for
-/// non-zero.
+/// Converts to T. Conversions from float to integer round towards zero and saturate, and NaN becomes 0. Conversion to
+/// bool tests for non-zero.
 template <class T, class A>
   requires detail::any_traced<A>
 Val<T> cast(A&& a, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {

@@ -86,8 +86,8 @@ class MatrixRight : public detail::MatrixHandle<T> {
   }
 };
 
-/// A 16 x 16 matrix of floats to which products are added. Its declaration sets it to zero, in a loop in each
-/// iteration.
+/// A 16 x 16 matrix of floats to which products are added. Its declaration sets it to zero. A declaration in a
+/// loop does this in each iteration.
 class MatrixAccumulator : public detail::MatrixHandle<float> {
  public:
   /// Creates a matrix of zeros.
@@ -108,7 +108,7 @@ class MatrixAccumulator : public detail::MatrixHandle<float> {
     if constexpr (std::same_as<A, B>) detail::mma_multiply(fragment(), left.fragment(), right.fragment());
   }
   /// Stores element (i, j) to memory[index + i * stride + j]. `memory` is a Buffer or Shared of float. Other threads of
-  /// the block must not read it before a barrier.
+  /// the block must not read these elements before a barrier.
   template <class M>
   void store(const M& memory, detail::Subscript index, detail::Subscript stride) const {
     if constexpr (detail::check_matrix_memory<float, M>()) {

@@ -53,7 +53,7 @@ class MemoryHandle {
   }
   template <class U = T>
   Val<std::remove_const_t<T>> operator()(const auto&...) const {
-    static_assert(!sizeof(U), "elements are accessed by x[i], in a buffer of rows by x[row * width + column]");
+    static_assert(!sizeof(U), "access elements as x[i], or as x[row * width + column] in a buffer of rows");
     return Val<std::remove_const_t<T>>(NodeRef{ir::no_node});
   }
   template <class U = T>
@@ -192,7 +192,7 @@ using AtomicArg = Arg<std::type_identity_t<std::remove_const_t<T>>>;
 }  // namespace detail
 
 // Atomics are statements. Each returns the previous value, which must be stored in a variable before it is used: auto
-// old = atomic_add(b, i, v). Initialising or assigning a Var with it is also allowed.
+// old = atomic_add(b, i, v). It may also initialise a Var or be assigned to one.
 #define TESSERA_ATOMIC(name, op, check)                                                        \
   template <class T>                                                                           \
   OldValue<std::remove_const_t<T>> name(const detail::MemoryHandle<T>& b, detail::Subscript i, \
@@ -217,8 +217,8 @@ TESSERA_ATOMIC(atomic_or, or_, check_atomic_bits)
 TESSERA_ATOMIC(atomic_xor, xor_, check_atomic_bits)
 #undef TESSERA_ATOMIC
 
-/// Reads element i atomically, so that this does not race with atomics of other threads. It is as slow as other
-/// atomics.
+/// Reads element i atomically, so that the read does not race with atomics of other threads. The read is as slow as any
+/// other atomic.
 template <class T>
 OldValue<std::remove_const_t<T>> atomic_load(const detail::MemoryHandle<T>& b, detail::Subscript i) {
   detail::check_atomic<T>();

@@ -94,7 +94,7 @@ TESSERA_OPERATOR(+, number, BinaryOp::add)
 TESSERA_OPERATOR(-, number, BinaryOp::sub)
 /// Returns the product.
 TESSERA_OPERATOR(*, number, BinaryOp::mul)
-/// Returns the quotient. Integers round towards zero.
+/// Returns the quotient. For integers it is rounded towards zero.
 TESSERA_OPERATOR(/, number, BinaryOp::div)
 /// Returns the remainder, with the sign of the left operand.
 TESSERA_OPERATOR(%, number, BinaryOp::rem)
@@ -120,7 +120,7 @@ TESSERA_OPERATOR(>=, order, CompareOp::ge)
 TESSERA_OPERATOR(==, equality, CompareOp::eq)
 /// Returns true if the operands are not equal.
 TESSERA_OPERATOR(!=, equality, CompareOp::ne)
-// Both sides are evaluated, so a load must be guarded by if_ or load_if.
+// Both sides are evaluated, so a load that may be out of bounds must be guarded by if_ or load_if.
 /// Returns the logical and. Both operands are evaluated, in contrast to C++.
 TESSERA_OPERATOR(&&, logic, BinaryOp::and_)
 /// Returns the logical or. Both operands are evaluated, in contrast to C++.

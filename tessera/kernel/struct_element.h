@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Determines which C++ structs can be elements of a buffer, with readable errors for the others. In memory and in the
-// IR such a buffer consists of 32-bit words, so that devices do not need to know the struct.
+// Determines which C++ structs can be elements of a buffer, with readable errors for other structs. In memory and in
+// the IR such a buffer consists of 32-bit words, so that devices do not need to know the struct.
 #pragma once
 
 #include <concepts>
@@ -18,7 +18,7 @@ namespace detail {
 template <class S>
 concept StructElement = std::is_class_v<S> && !Element<S> && !std::same_as<S, Index>;
 
-/// The types that the fields of such a struct may have.
+/// The types that are allowed for the fields of a struct in a buffer.
 template <class F>
 concept StructField = Element<F> && (sizeof(F) == 4 || sizeof(F) == 8);
 

@@ -20,7 +20,7 @@ ir::Builder& builder() { return ir::Builder::current(); }
   fail<KernelError>({.operation = "kernel " + builder().function().name + ", " + to_string(builder().source()),
                      .wrong = "the number " + value + " is combined with a value of " + std::string(dtype_name(dtype)) +
                               ", which cannot represent it",
-                     .remedy = "use cast<T>(...) on the other operand, or write a number that the type can represent"});
+                     .remedy = "Use cast<T>(...) on the other operand, or write a number that the type can represent"});
 }
 
 // The smallest and largest value of an integer dtype. index is treated as 64 bits, because its width is chosen at
@@ -89,10 +89,10 @@ ir::NodeId memory_size(ir::NodeId memory) {
 }
 std::uint64_t elements(std::uint64_t rows, std::uint64_t columns) {
   if (rows != 0 && columns != 0 && rows <= (std::uint64_t{1} << 40) / columns) return rows * columns;
-  fail<KernelError>(
-      {.operation = "kernel " + builder().function().name + ", " + to_string(builder().source()),
-       .wrong = "this memory has " + std::to_string(rows) + " rows of " + std::to_string(columns) + " elements",
-       .remedy = "Use at least one row and one column, and no more than fit"});
+  fail<KernelError>({.operation = "kernel " + builder().function().name + ", " + to_string(builder().source()),
+                     .wrong = "two-dimensional memory was declared with " + std::to_string(rows) + " rows of " +
+                              std::to_string(columns) + " elements",
+                     .remedy = "Use at least one row and one column, and at most 2^40 elements"});
 }
 ir::NodeId element_of_row(std::uint64_t columns, ir::NodeId row, ir::NodeId column) {
   if (columns == 0)
@@ -133,9 +133,9 @@ void store_variable(ir::NodeId variable, ir::NodeId value) {
 ir::NodeId field_word(ir::NodeId index, std::uint64_t words_of_struct, std::uint64_t offset_bytes) {
   if (offset_bytes % 4)
     fail<KernelError>({.operation = "kernel " + builder().function().name + ", " + to_string(builder().source()),
-                       .wrong = "this field is at byte " + std::to_string(offset_bytes) +
-                                " of its struct, which is not a multiple of 4",
-                       .remedy = "Do not pack structs that kernels read"});
+                       .wrong = "the offset of this field in its struct is " + std::to_string(offset_bytes) +
+                                " bytes, which is not a multiple of 4",
+                       .remedy = "Remove the packing attribute or pragma from the struct"});
   ir::NodeId word = index;
   if (words_of_struct != 1) word = binary(ir::BinaryOp::mul, word, constant(DType::index, words_of_struct));
   if (offset_bytes) word = binary(ir::BinaryOp::add, word, constant(DType::index, offset_bytes / 4));

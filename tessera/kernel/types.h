@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Determines which C++ types can be traced and which operands can be combined, with readable errors for the others.
+// Determines which C++ types can be traced and which operands can be combined, with readable errors otherwise.
 // `detail` supports the types in value.h and memory.h.
 #pragma once
 
@@ -44,7 +44,7 @@ inline constexpr bool is_number = is_real<T> || is_integer<T>;
 template <class T>
 using Computed = std::conditional_t<is_16bit_float<T>, float, T>;
 
-// Kinds of operands. All concepts take types without references and const.
+// Kinds of operands. The concepts expect types without reference and const qualifiers.
 template <class U>
 concept Traced = requires { typename U::traced_type; };
 template <class U>
@@ -102,8 +102,8 @@ inline constexpr bool same_type = [] {
 template <class A, class B>
 using common_type = Computed<typename std::conditional_t<Traced<A>, TypeOf<A>, TypeOf<B>>::type>;
 
-/// True if an operand is accepted as a T. 16-bit floats can be widened to float. If `rounds` is set, they also accept a
-/// float.
+/// True if an operand of type U is accepted as a T. A 16-bit float is accepted as a float. If `rounds` is set, a float
+/// is also accepted as a 16-bit float.
 template <class T, class U, bool rounds>
 inline constexpr bool accepts = [] {
   if constexpr (Literal<U>)
@@ -120,12 +120,13 @@ inline constexpr bool accepts = [] {
 
 template <class U>
 concept Counts = requires { typename U::counts; };  ///< LoopCounter
-/// A traced value that has another type than the expected Val<T> and for which there is an error message. (Widening
-/// types and Vars have no message, so that functions can be overloaded on Val types.)
+/// A traced value that has a different type than the expected Val<T> and is rejected with an error message. 16-bit
+/// floats and Vars are rejected without one, so that functions can be overloaded on Val types.
 template <class T, class U>
 concept OtherType = Plain<U> && !accepts<T, U, false> && !is_16bit_float<type_of<U>> && !Counts<U>;
 
-/// Always false, but only when instantiated.
+/// Always false. Depends on template parameters, so that a static_assert on it fails only when its template is
+/// instantiated.
 template <class...>
 inline constexpr bool never = false;
 
@@ -160,8 +161,8 @@ constexpr void no_pointers() {
 template <class U>
 constexpr void read_by_name() {
   static_assert(!sizeof(U),
-                "elements have no address: read by auto v = x[i], write by x[i] = v, access several by "
-                "x.load<n>(i), and update from many threads by atomic_add(x, i, v)");
+                "elements have no address: read with auto v = x[i], write with x[i] = v, load several with "
+                "x.load<n>(i), and update from many threads with atomic_add(x, i, v)");
 }
 template <bool ok, class A, class B>
 constexpr void same_types() {

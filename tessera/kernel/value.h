@@ -134,7 +134,7 @@ class Val : public detail::HostConversions<T> {
   template <class U = T>
   Val operator[](const auto&) const {
     static_assert(!sizeof(U),
-                  "a number has no elements: index two-dimensional memory by t(row, column), a buffer by x[row * "
+                  "a number has no elements: index two-dimensional memory as t(row, column), and a buffer as x[row * "
                   "width + column]");
     return *this;
   }
@@ -283,12 +283,13 @@ class Var : public detail::HostConversions<T> {
 #undef TESSERA_ASSIGNMENT
   Var& operator++() & { return *this += 1; }  ///< Adds one.
   Var& operator--() & { return *this -= 1; }  ///< Subtracts one.
-  /// Return the previous value.
+  /// Adds one and returns the previous value.
   Val<T> operator++(int) & {
     const Val<T> before = get();
     *this += 1;
     return before;
   }
+  /// Subtracts one and returns the previous value.
   Val<T> operator--(int) & {
     const Val<T> before = get();
     *this -= 1;

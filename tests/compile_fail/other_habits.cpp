@@ -17,12 +17,12 @@
 // mistake 14: in kernels a function has one name for all types: sqrt(x), abs(x), min(a, b)
 // mistake 15: in kernels a function has one name for all types: sqrt(x), abs(x), min(a, b)
 // mistake 16: operands have different types: use cast<T>(...)
-// mistake 17: elements have no address: read by auto v = x[i], write by x[i] = v
-// mistake 18: elements have no address: read by auto v = x[i], write by x[i] = v
-// mistake 19: elements have no address: read by auto v = x[i], write by x[i] = v
-// mistake 20: elements have no address: read by auto v = x[i], write by x[i] = v
-// mistake 21: a number has no elements: index two-dimensional memory by t(row, column)
-// mistake 22: elements are accessed by x[i], in a buffer of rows by x[row * width + column]
+// mistake 17: elements have no address: read with auto v = x[i], write with x[i] = v
+// mistake 18: elements have no address: read with auto v = x[i], write with x[i] = v
+// mistake 19: elements have no address: read with auto v = x[i], write with x[i] = v
+// mistake 20: elements have no address: read with auto v = x[i], write with x[i] = v
+// mistake 21: a number has no elements: index two-dimensional memory as t(row, column)
+// mistake 22: access elements as x[i], or as x[row * width + column] in a buffer of rows
 // mistake 23: memory needs a size: Shared<float> t(64), or in two dimensions t(rows, columns)
 // mistake 24: memory needs a size: Shared<float> t(64), or in two dimensions t(rows, columns)
 // mistake 25: kernels have no pointers: atomics take the memory and the index, atomic_add(x, i, v)
@@ -230,7 +230,7 @@ auto k = kernel("k", block(64), [](Buffer<float> x, Buffer<const float> c, Buffe
   for_(0, w, [&](Val<Index> j) { x[j]++; });
   Var s = here;  // a float
   s++, ++s, sum--;
-  std::swap(s, sum);  // variables are swapped like in C++
+  std::swap(s, sum);  // variables are swapped as in C++
   x[i] = x[0] = s;
   Val<bool> positive = subgroup_broadcast(x[i] > 0, 0);
   if_(positive && n[i] != 0, [&] { print("{} {:.3} {} {}", n[i], x[i], "text", 3); });

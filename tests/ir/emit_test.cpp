@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the emitted source text and the rules that keep it correct: order of loads, wrapping arithmetic, names and
-// arguments.
+// Tests the emitted source code: the order of loads, wrapping arithmetic, identifiers and arguments.
 #include <gtest/gtest.h>
 
 #include "tessera/base/error.h"

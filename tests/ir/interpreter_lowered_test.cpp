@@ -274,8 +274,8 @@ TEST(Lowered, EmulatedFloatAtomicsDoNotRaceWithEachOther) {
     }
 }
 
-/// Returns true if a statement of the body from index `from` on writes shared memory. Otherwise a barrier before it has
-/// no effect.
+/// Returns true if a statement of the body from index `from` on writes shared memory. If none does, a barrier before
+/// these statements has no effect.
 bool shared_written(const Function& fn, BlockId block, std::size_t from) {
   for (std::size_t k = from; k < fn.blocks[block].size(); ++k) {
     const Node& n = fn[fn.blocks[block][k]];

@@ -27,7 +27,7 @@ Function saxpy_kernel() {
   });
 }
 
-TEST(Interpreter, ComputesSaxpyForSizesAroundARow) {
+TEST(Interpreter, ComputesSaxpyForSizesNearTheRowLength) {
   std::mt19937_64 rng(test_seed());
   for (std::size_t n : {0, 1, 2, 63, 64, 65, 255, 256, 257, 1000, 70000}) {
     std::vector<float> x = random_floats(n, rng), y = random_floats(n, rng), expected = y;
@@ -251,10 +251,10 @@ TEST(Interpreter, LocalsAreZeroInitialisedAndPrivate) {
   }
 }
 
-// In these cases, KernelAbstractions fails on the CPU: barriers in loops or conditions, and variables that are used
-// before and after a barrier.
+// Cases in which the Julia package KernelAbstractions fails on the CPU: barriers in loops or conditions, and variables
+// that are used before and after a barrier.
 
-TEST(Barriers, KeepVariablesAcrossIterations) {
+TEST(Barriers, PreserveVariablesAcrossIterations) {
   const Function fn = block_kernel("reduce_tree", {64, 1, 1}, [] {
     BufferRef x = in("x"), y = out("y");
     BufferRef s = shared(DType::f32, 64);

@@ -49,7 +49,7 @@ TEST_P(Sentences, ErrorContainsKernelLineAndCause) {
 
 const std::vector<Mistake> mistakes = {
     {"mixed", KernelKind::map, [] { in("x").load(global_id()) + in("n", DType::i32).load(global_id()); },
-     "operands of add have different types: f32 and i32. use cast<T>(...)"},
+     "operands of add have different types: f32 and i32. Use cast<T>(...)"},
     {"compare_mixed", KernelKind::map, [] { in("x", DType::f64).load(0) < in("n").load(0); },
      "operands of a comparison have different types: f64 and f32"},
     {"float_bits", KernelKind::map, [] { in("x").load(0) & in("z").load(1); }, "and cannot take f32"},

@@ -130,7 +130,7 @@ TEST(lower, Emulates16BitFloatConversionsExactly) {
     for (std::size_t i = 0; i < h.size(); ++i) {
       h[i] = static_cast<std::uint16_t>(i);
       g[i] = std::bit_cast<float>(static_cast<std::uint32_t>(rng()));
-      // Half of them are halfway between two f16 values, or close to that.
+      // Half of the values are exactly or nearly halfway between two f16 values.
       if (i % 2)
         g[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(half_value(static_cast<std::uint16_t>(rng()))) +
                                     0x1000u + static_cast<std::uint32_t>(rng() % 3) - 1u);

@@ -570,8 +570,8 @@ TEST(KernelLanguage, IndexesTwoDimensionalMemory) {
                       });
                     }),
                     "this memory has one dimension, but is indexed by row and column. Declare it with two"));
-  EXPECT_TRUE(
-      holds(message([&] { text([](Buffer<float>) { Shared<float> t(0, 32); }); }), "has 0 rows of 32 elements"));
+  EXPECT_TRUE(holds(message([&] { text([](Buffer<float>) { Shared<float> t(0, 32); }); }),
+                    "declared with 0 rows of 32 elements"));
 }
 
 TEST(KernelLanguage, RejectsIfWithEmptyBody) {

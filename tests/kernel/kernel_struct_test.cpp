@@ -223,7 +223,7 @@ TEST(KernelStructs, ErrorsContainTheLineOfTheField) {
   };
   const std::string packed = message([] { kernel("packed", [](Buffer<Packed> p) { p[0][&Packed::value] = 1; }); });
   EXPECT_TRUE(holds(packed, "kernel packed, " + here(__LINE__ - 1)));
-  EXPECT_TRUE(holds(packed, "this field is at byte 2 of its struct, which is not a multiple of 4"));
+  EXPECT_TRUE(holds(packed, "the offset of this field in its struct is 2 bytes, which is not a multiple of 4"));
 }
 
 TEST(KernelStructs, RejectsLaunchesWithPartialStructs) {

@@ -148,7 +148,7 @@ void shared_cell(Tracer& t) {
         raw([of](const World& w, std::size_t i) { return w.a[of(i, std::min(i % threads, threads - 4) + 3)]; })}});
 }
 
-/// Returns memory that contains a. Buffers cannot store index, so for index this is local memory.
+/// Returns memory that contains the input `a`. Buffers cannot store index, so for index this is local memory.
 BufferRef readable(Tracer& t) {
   if (t.dtype() != DType::index) return t.a_memory();
   const BufferRef many = local_array(t.dtype(), 4);
@@ -259,8 +259,8 @@ T after(AtomicOp op, T old, T value) {
     default: return value;
   }
 }
-/// Checks atomics independently of their order. The initial values and the values that threads stored must be the same
-/// multiset as the old values that they read and the final values.
+/// Checks atomics independently of their order. The initial values and the values that threads stored must form the
+/// same multiset as the old values that threads read and the final values.
 std::string chain_holds(AtomicOp op, const World& w, const std::vector<std::uint64_t>& ends,
                         const std::vector<std::uint64_t>& olds, std::size_t first, std::size_t count) {
   return with_compute_type(w.column.dtype, [&](auto tag) -> std::string {
@@ -278,7 +278,7 @@ std::string chain_holds(AtomicOp op, const World& w, const std::vector<std::uint
       }
       const bool ordered = op == AtomicOp::exchange || op == AtomicOp::cas;
       if (!ordered && found[0] != to_bits(w.column.dtype, right))
-        return "element " + std::to_string(e) + " ends as bits " + std::to_string(found[0]) + ", not " +
+        return "the final bits of element " + std::to_string(e) + " are " + std::to_string(found[0]) + ", not " +
                std::to_string(to_bits(w.column.dtype, right));
       std::ranges::sort(left), std::ranges::sort(found);
       if (left != found) return "the old values of element " + std::to_string(e) + " do not form a chain";

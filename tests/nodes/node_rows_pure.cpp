@@ -79,8 +79,7 @@ void add_binary(std::vector<Row>& rows) {
         all.emplace_back(binary(op, k, right(t.b())),
                          of_inputs([f](auto, auto b, auto) { return f(static_cast<decltype(b)>(100), b); }));
       }
-      if (integer && !index &&
-          op == BinaryOp::add) {  // code may wrap at each step or once at the end; both must be equal
+      if (integer && !index && op == BinaryOp::add) {  // wrapping at each step and once at the end must be equivalent
         all.emplace_back((t.a() + t.b()) * t.c() - (t.a() * t.a() + 5) * (t.b() - t.c()),
                          of_inputs([](auto a, auto b, auto c) {
                            using T = decltype(a);

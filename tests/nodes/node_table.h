@@ -199,7 +199,7 @@ struct Table {
   std::vector<std::vector<Cell>> cells{rows.size(), std::vector<Cell>(columns.size())};
 };
 /// Runs every cell on every target. A cell passes if its result is correct, if the language rejects it with an error
-/// that contains row and dtype, or if a target rejects it with an error that contains the missing feature.
+/// that names the row and the dtype, or if a target rejects it with an error that names the missing feature.
 Table walk(std::vector<std::unique_ptr<Target>> targets);
 
 }  // namespace tessera::test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests every kind of node with every dtype on every device. Each cell must be correct, or it must be rejected. Errors
-// of the language must contain kind and dtype. Errors of a device must contain the missing feature.
+// Tests every kind of node with every dtype on every device. Each cell must either be correct or be rejected. Errors of
+// the language must name the node kind and the dtype. Errors of a device must name the missing feature.
 #include "tests/nodes/node_table.h"
 #include "tests/opencl/fresh_pocl_cache.h"
 
@@ -20,7 +20,7 @@ std::string sentence(std::string text) {
   if (text.starts_with("[")) text.erase(0, text.find("] ") + 2);
   return text.substr(0, std::min(text.find(". "), text.find('\n')));
 }
-/// Replaces row and dtypes by placeholders, so that similar errors are counted together.
+/// Replaces the names of the row and of dtypes by placeholders, so that similar errors are counted together.
 std::string refusal_kind(const std::string& error, const std::string& word) {
   std::string text = sentence(error);
   const auto replace = [&](const std::string& what, const char* by) {

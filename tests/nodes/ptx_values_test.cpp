@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the table of nodes on an emulated NVIDIA GPU. The code-generation module translates kernels to LLVM IR, from
-// which it makes PTX. Here special registers, barriers and shuffles in that IR are replaced by calls, and clang
-// compiles it for this machine. Each thread of a block is a host thread. LLVM's translation to PTX and ptxas are not
-// tested.
+// Runs the table of nodes on an emulated NVIDIA GPU. The code-generation module translates kernels to LLVM IR and then
+// to PTX. This test replaces special registers, barriers and shuffles in the LLVM IR by calls, and clang compiles the
+// result for this machine. Each thread of a block is a host thread. LLVM's translation to PTX and ptxas are not tested.
 #include <dlfcn.h>
 #include <unistd.h>
 

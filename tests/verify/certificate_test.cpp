@@ -79,7 +79,7 @@ TEST_P(OnEveryDevice, CertificateIsValidOnlyForItsModel) {
   expect_throw<ArgumentError>([&] { certificate_of(other, proof); }, {"does not hold for the current model"});
 }
 
-TEST_P(OnEveryDevice, CertifiesRobustAndProbabilityProperties) {
+TEST_P(OnEveryDevice, CertifiesRobustnessAndProbabilityProperties) {
   const test::Folder folder;
   const std::string file = folder / "proof.json";
   const auto model = varied(setup(sequential(dense<3, 8>, relu, dense<8, 4>, Softmax{}), {.seed = 1}), random);
@@ -172,7 +172,7 @@ TEST(Certificates, CheckReportsEditedPartsOfTheFile) {
     EXPECT_FALSE(check.holds);
     EXPECT_TRUE(holds(all_of(check), "the certificate's \"" + std::string(part) + "\" was edited"));
   }
-  // If the hashes match, every claim is still proven again.
+  // Even if the hashes match, every claim is proven again.
   struct Forged {
     const char* said;
     std::function<void(Json&)> edit;

@@ -114,7 +114,7 @@ TEST_P(OnEveryDevice, ProvesBoundsEqualToTheOutputRange) {
                                    inequality({0, 1e-300}, 0), inequality({-1, 1e-300}, 0)})
     EXPECT_NE(prove(small, property, InputBox::of({1}, -1, 1), {.boxes = 100}).verdict, Verdict::proven)
         << to_string(property);
-  // The same for violations below the resolution of the bound itself. The outputs are exactly 0 to 1.
+  // The same applies to violations below the resolution of the bound itself. The exact output range is [0, 1].
   const auto same = setup(sequential(Flatten{}), {.seed = 1, .input = {2}});
   EXPECT_NE(prove(same, inequality({1, 0x1p-501}, 1), InputBox::of({2}, 0, 1), {.boxes = 100}).verdict,
             Verdict::proven);
@@ -158,7 +158,7 @@ TEST_P(OnEveryDevice, ReportsTheReasonForUnknownResults) {
   EXPECT_TRUE(holds(said(prove(deep, close, box, {.seconds = 0, .attack = false})), "stopped after 0 s"));
   EXPECT_TRUE(holds(said(prove(deep, close, box, {.bytes = 10, .attack = false})), "out of memory"));
   // The bound is within the rounding error: the minimum over the box is 0, and f32 rounding makes it impossible to show
-  // that it is not lower.
+  // that the outputs are never below 0.
   auto exact = setup(sequential(dense<2, 1>), {.seed = 1});
   exact.get<0>().weight = Array::from<float>({1, 1}, Shape{1, 2});
   exact.get<0>().bias = Array::from<float>({2});

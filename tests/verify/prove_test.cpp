@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests on every device that attacks do not refute proofs, that results equal exact ones if these are known, and that
-// counterexamples are valid. TESSERA_TEST_LONG=1 tests a million inputs for each network.
+// Tests on every device that attacks do not refute proofs, that results match the exact results where those are known,
+// and that counterexamples are valid. TESSERA_TEST_LONG=1 tests a million inputs for each network.
 #include "tessera/nn/verify/prove.h"
 
 #include <algorithm>

@@ -45,7 +45,7 @@ class VerifyModel : public ::testing::Test {
   const std::string model = folder / "model.safetensors", proof = folder / "proof.json";
 };
 
-TEST_F(VerifyModel, ProvesRefutesAndReportsUnknown) {
+TEST_F(VerifyModel, ReportsProvenRefutedAndUnknownProperties) {
   const std::string file = asked(R"j({"input": {"shape": [2], "low": -1, "high": [1, 0.5]},
     "properties": ["bounded(-2.001, 2.001)", "bounded(-1, 1)", "inequality(1, 1 <= 0.001)", "bounded(-2, 2)"]})j");
   const Outcome all = verify({"--property", file});

@@ -150,7 +150,7 @@ void Checker::race(const Instruction& i, std::uint32_t lane, std::uint64_t eleme
                 std::to_string(element) + "], which " + machine_.thread_text(other_block, other_lane) + " " +
                 verb(other_how) + (where.empty() ? "" : " at " + where) + ", without synchronisation",
        .remedy = map || !same_block
-                     ? "Write each element by one thread only, use atomics, or split the kernel into two launches"
+                     ? "Write each element from one thread only, use atomics, or split the kernel into two launches"
                      : "Put a barrier between the two accesses, or use atomics for both",
        .memory = &memory,
        .element = static_cast<std::int64_t>(element),

@@ -11,8 +11,9 @@ namespace tessera::ir::engine {
 
 enum class AccessKind : std::uint8_t { read, write, atomic };
 
-/// The threads that accessed one element in one way. Two different threads of the current epoch are enough to detect a
-/// conflict with any third thread. One thread of an earlier block represents all threads of earlier blocks.
+/// The threads that accessed one element in one way. Two different threads since the last barrier (the epoch) are
+/// enough to detect a conflict with any third thread. One thread of an earlier block represents all threads of earlier
+/// blocks.
 struct AccessHistory {
   static constexpr std::uint16_t none = 0xffff;
   std::uint32_t block = ~0u, earlier_block = ~0u, epoch = 0;

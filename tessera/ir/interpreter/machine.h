@@ -118,7 +118,7 @@ struct Machine {
     std::int64_t element = 0;
     NodeId other = no_node;
   };
-  /// Reports a finding that has not been reported yet, or throws it.
+  /// Reports or throws a finding, unless the same finding has been reported before.
   void found(Report report);
   void out_of_bounds(const Instruction& i, std::uint32_t lane, std::int64_t element, std::uint32_t width,
                      const char* verb);
@@ -127,8 +127,8 @@ struct Machine {
 /// Reports divergence if only some of the threads [begin, end) are active. `group` names these threads in the message.
 void require_all(Machine& m, const Instruction& i, std::uint32_t begin, std::uint32_t end, const char* group);
 
-/// Writes the lanes of `from` for which `condition` equals `wanted` to `lanes`. Returns `from` itself if all of them
-/// do.
+/// Returns the lanes of `from` for which `condition` equals `wanted`, and stores them in `lanes`. Returns `from` itself
+/// if `condition` equals `wanted` for all its lanes.
 Mask narrowed(const Mask& from, const bool* condition, bool wanted, std::uint8_t* lanes);
 /// Returns the mask without inactive lanes at either end, and counts its active lanes.
 Mask trimmed(std::uint8_t* lanes, std::uint32_t begin, std::uint32_t end);

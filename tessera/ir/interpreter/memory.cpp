@@ -195,7 +195,7 @@ void run_store_local(Machine& m, const Instruction& i) {
       data[local_place(m, *memory.slot, static_cast<std::uint64_t>(at), c) + l] = value[c * m.program.stride + l];
   });
 }
-/// Loads an element with a constant index. Most of these are variables.
+/// Loads an element with a constant index. Most of these loads read variables.
 template <class E>
 void run_load_local_constant(Machine& m, const Instruction& i) {
   const Memory& memory = m.memories[i.memory];

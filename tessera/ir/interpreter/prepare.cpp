@@ -116,7 +116,7 @@ class Preparation {
     p_.run_leaves.push_back({id, type_of(id), places_[id]});
   }
 
-  // Finds the last use of each value that is used only in its own block. After that use its slab space is free.
+  // Finds the last use of each value that is used only in the block that defines it. Its slab space is free after that.
   NodeId root(NodeId id) const {
     const Node& n = p_.fn[id];
     return n.op == Op::vector && n.kind<VectorOp>() == VectorOp::extract ? root(n.args[0]) : id;
