@@ -39,6 +39,6 @@ bool copy_through_pinned(Queue& target, const BufferView& to, Queue& source, con
 
 /// Fills memory in place if the device uses host memory. Waits until the memory is unused, then calls `write` with its
 /// address. For other devices, returns false and does nothing.
-bool upload_in_place(Queue& queue, const BufferView& to, const std::function<void(std::byte*)>& write);
+bool upload_in_place(Queue& queue, const BufferView& to, const Callback<void(std::byte*)>& write);
 
 }  // namespace tessera
