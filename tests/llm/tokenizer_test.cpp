@@ -19,6 +19,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/unicode.h"
 #include "tessera/llm/gguf_writer.h"
+#include "tessera/llm/tokenizer_split.h"
 #include "tests/support/errors.h"
 
 namespace tessera {
