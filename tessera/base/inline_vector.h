@@ -142,8 +142,8 @@ class InlineVector {
     return insert(at, values.begin(), values.end());
   }
   iterator erase(const_iterator at) noexcept { return erase(at, at + 1); }
+  /// Same as the member of std::vector with this name.
   iterator erase(const_iterator first, const_iterator last) noexcept {
-    /// Same as the member of std::vector with this name.
     T* const to = begin() + (first - begin());
     std::copy(last, static_cast<const_iterator>(end()), to);
     size_ -= static_cast<std::uint32_t>(last - first);

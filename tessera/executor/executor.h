@@ -8,9 +8,9 @@
 //   NodeRef last = b.submit();
 //   wait(*last);             // or group.wait()
 //
-// With n threads (TESSERA_THREADS), there are max(1, n - 1) workers. The thread that waits from outside is the n-th
-// one. A waiting thread runs only nodes that it waits for. If none of them is ready, it sleeps, and another thread
-// takes its slot, so that n threads stay active.
+// With n threads (TESSERA_THREADS), there are max(1, n - 1) workers. A thread outside of the pool that waits for nodes
+// is the n-th thread. A waiting thread runs only nodes that it waits for. If none of them is ready, it sleeps, and
+// another thread takes its slot, so that n threads stay active.
 //
 // If all n slots are used when a thread returns from a wait, it waits briefly for a slot. If it does not get one, n + 1
 // threads are active until a node ends. Waiting longer could deadlock, because a node may be waiting for a lock that
@@ -60,11 +60,12 @@ class Group {
   Group& operator=(const Group&) = delete;
   virtual ~Group();
 
-  /// Waits until all nodes submitted so far have ended, and runs some of them. Throws Error with the names of the nodes
-  /// if the calling thread runs a node of this group or of a nested group, or if the wait would cause a deadlock.
+  /// Waits until all nodes submitted so far have ended. The calling thread may run some of them. Throws Error with the
+  /// names of the nodes if the calling thread runs a node of this group or of a nested group, or if the wait would
+  /// cause a deadlock.
   void wait();
-  /// Called before or after each submission. If more than `window` nodes are unfinished, the caller runs nodes until
-  /// half of them are left. Has no effect inside the group's own nodes, because they would wait for themselves.
+  /// Called before or after each submission. If more than `window` nodes are unfinished, the caller runs nodes until at
+  /// most half of `window` are left. Has no effect inside nodes of the group, because they would wait for themselves.
   void throttle();
   /// Nodes that have not started will not run. Running nodes can check `Node::stop_requested`.
   void cancel() noexcept { cancelled_.store(true, std::memory_order_release); }
@@ -83,9 +84,9 @@ class Group {
  private:
   friend class Node;
   friend class Executor;
-  // The upper half is the number of ended nodes. The lower half is the number of nodes that must end before the waiter
-  // is woken, or 0. Both are in one atomic variable because the group may be destroyed as soon as the last node is
-  // counted.
+  // The upper half of `ended_` is the number of ended nodes. The lower half is the number of nodes that must end before
+  // the waiter is woken, or 0. Both are in one atomic variable because the group may be destroyed as soon as the last
+  // node is counted.
   static constexpr std::uint64_t one_ended = std::uint64_t{1} << 32;
   void one_has_ended() noexcept;
   void sleep(std::uint32_t until_left);
@@ -105,11 +106,11 @@ class Group {
 class Executor {
  public:
   /// Returns the instance of this process. It has TESSERA_THREADS threads, by default one per usable core. It is
-  /// created on first use and never destroyed. A forked child gets a new instance, because it inherits no threads and
-  /// nodes of the parent never end there.
+  /// created on first use and never destroyed. A forked child gets a new instance, because it inherits no threads, and
+  /// the parent's nodes never end there.
   static Executor& instance();
   explicit Executor(unsigned threads);
-  ~Executor();  // no node may be unfinished
+  ~Executor();  // all nodes must have ended
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
@@ -129,12 +130,12 @@ class Executor {
 
   /// Splits [0, items) into calls f(begin, end) with at most `grain` items. The calling thread and idle threads run
   /// them. Returns after all calls have returned. Meanwhile, the calling thread runs only these calls, never a node. If
-  /// a call throws, its exception is rethrown after the others have returned.
+  /// a call throws, its exception is rethrown after all other calls have returned.
   void parallel_for(std::uint64_t items, std::uint64_t grain,
                     const std::function<void(std::uint64_t, std::uint64_t)>& f);
 
-  /// Waits until `node` has ended. Runs the node and its predecessors unless other threads do. Throws Error with the
-  /// nodes of the cycle if the calling thread runs `node` or something that `node` waits for. Does not rethrow the
+  /// Waits until `node` has ended. Runs the node and its predecessors unless other threads run them. Throws Error with
+  /// the nodes of the cycle if the calling thread runs `node` or a node that `node` waits for. Does not rethrow the
   /// node's exception.
   void wait(Node& node);
 
@@ -154,7 +155,7 @@ class Executor {
     const Group* group;
   };
 
-  // State of the calling thread in its executor. Trivially destructible, like all thread-local state here.
+  // State of the calling thread in its executor. Trivially destructible, like all thread-local objects of Tessera.
   struct ThreadState {
     Executor* executor;
     Worker* worker;
@@ -208,7 +209,7 @@ class Executor {
   unsigned sleepers_ = 0, tokens_ = 0, returning_ = 0;
   bool stopping_ = false;
   bool guest_ = false;    // true if a thread that waits from outside has the last slot
-  int caller_core_ = -1;  // core of the last thread that woke others and continues to run there
+  int caller_core_ = -1;  // core of the last thread that woke other threads and still runs there
 
   // Written while holding lock_:
   std::atomic<int> free_slots_;       // how many more threads may become active
