@@ -65,7 +65,7 @@ TestDriver& machine(std::initializer_list<const char*> identities) {
   return kept;
 }
 
-TEST(Preferences, EnvironmentThenProjectThenUserTakePrecedence) {
+TEST(Preferences, EnvironmentOverridesProjectWhichOverridesUser) {
   in_fresh_process([] {
     const Place place;
     machine({"", "", ""});
@@ -398,7 +398,7 @@ TEST(Preferences, IgnoresPipesAndFilesOfOtherUsersWithAWarning) {
     ::testing::internal::CaptureStderr();
     for (int again = 0; again < 2; ++again) {
       rescan();
-      EXPECT_EQ(current_device(), cuda2) << "the next one above is used";
+      EXPECT_EQ(current_device(), cuda2) << "the file in the next folder above is used";
     }
     std::string said = ::testing::internal::GetCapturedStderr();
     expect_contains(said, {"warning", place.project_file.string() + " was ignored: it is not a regular file"});
