@@ -17,7 +17,8 @@ namespace tessera::executor {
 namespace {
 
 constexpr int spins = 20000;  // takes about as long as waking a thread, which is tens of µs in a virtual machine
-// Maximum number of spare threads, which replace sleeping ones, and of slots for threads that wait from outside.
+// Maximum number of spare threads, which replace sleeping threads, and of slots for waiting threads outside of the
+// pool.
 constexpr unsigned most_spare = 1024;
 // How long a thread that returns from a wait tries to get a slot before it continues without one.
 constexpr std::chrono::microseconds longest_ask{500};

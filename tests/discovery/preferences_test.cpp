@@ -452,7 +452,7 @@ TEST(Preferences, ReportsWhyTheFolderCannotBeCreated) {
   in_fresh_process([] {
     const Place place;
     machine({""});
-    // Read-only or without permission, so the reason is not "No such file".
+    // The parent folder is read-only or not accessible, so the reason is not "No such file".
     ::setenv("XDG_CONFIG_HOME", "/sys/nowhere", 1);
     const std::string text = test::text_of<ArgumentError>([] { set_preferred_device(cuda0, user); });
     expect_contains(text, {"/sys/nowhere/tessera/config.toml"});
