@@ -8,8 +8,8 @@
 
 namespace tessera {
 
-/// Converts a float to IEEE 754 binary16 bits. Rounds to nearest even. Too large values become infinity, denormal
-/// values are kept, and NaN becomes a quiet NaN.
+/// Converts a float to IEEE 754 binary16 bits. Rounds to nearest even. Values that are too large become infinity,
+/// denormal values are kept, and NaN becomes a quiet NaN.
 constexpr std::uint16_t half_bits(float value) {
   const std::uint32_t f = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (f >> 16) & 0x8000u;

@@ -141,8 +141,8 @@ class InlineVector {
     return insert(at, values.begin(), values.end());
   }
   iterator erase(const_iterator at) noexcept { return erase(at, at + 1); }
+  /// Same as the member of std::vector with this name.
   iterator erase(const_iterator first, const_iterator last) noexcept {
-    /// Same as the member of std::vector with this name.
     T* const to = begin() + (first - begin());
     move(last, end(), to);
     size_ -= static_cast<std::uint32_t>(last - first);

@@ -50,7 +50,7 @@ struct Logger {
     }
     try {
       level = level_asked_for();
-    } catch (const Error&) {  // check_setting() reports it, because it may throw
+    } catch (const Error&) {  // reported by check_setting(), which may throw
     }
   }
 };

@@ -21,7 +21,7 @@ void trace(std::string_view text);
 void debug(std::string_view text);
 void info(std::string_view text);
 void warn(std::string_view text);  ///< prefixed with "warning: "
-/// Prints regardless of the level. For output with its own environment variable, such as TESSERA_TRACE=1.
+/// Prints regardless of the level. Used for output that another environment variable enables, such as TESSERA_TRACE=1.
 void print(std::string_view text);
 
 }  // namespace tessera::logging

@@ -32,7 +32,7 @@ class Packer {
   std::string bytes_;
 };
 
-/// Reads values in the same order and with the same types as they were written. Throws FormatError if there are too few
+/// Reads values in the order and with the types in which they were written. Throws FormatError if there are too few
 /// bytes.
 class Unpacker {
  public:

@@ -32,7 +32,7 @@ constexpr PhiloxCounter philox4x32(std::uint64_t seed, std::uint64_t index) {
                     PhiloxKey{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
 }
 
-/// Returns a double in [0, 1) from two words. It has 53 random bits, and possible values are evenly spaced.
+/// Returns a double in [0, 1) from two words. The result has 53 random bits, and its possible values are evenly spaced.
 constexpr double philox_uniform(std::uint32_t high, std::uint32_t low) {
   const std::uint64_t bits = (std::uint64_t{high} << 32 | low) >> 11;
   return static_cast<double>(bits) * 0x1p-53;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Interface to a vendor's matrix library (cuBLASLt, hipBLASLt, rocBLAS, CLBlast) for large products. The library is
-// optional and loaded at run time. Devices without one use Tessera's own kernels.
+// optional and loaded at run time. Devices without such a library use Tessera's kernels.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct BlasOperand {
 };
 struct BlasOperands {
   BlasOperand a, b, out, bias;
-  Allocation workspace;  ///< its size is the one that `plan` returned
+  Allocation workspace;  ///< has the size that `plan` returned
 };
 
 /// A vendor's library on one device. Calls must be serialised by the caller.
@@ -49,7 +49,8 @@ class DriverBlas {
   /// Returns the workspace size in bytes, or std::nullopt if the library does not support this product. `operands` have
   /// no workspace yet, but their alignment must be final. Throws KernelError if a library call fails unexpectedly.
   virtual std::optional<std::size_t> plan(const BlasProduct& product, const BlasOperands& operands) = 0;
-  /// Enqueues a product for which `plan` returned a size. Throws KernelError if a library call fails, or DeviceLost.
+  /// Enqueues a product for which `plan` returned a size. Throws KernelError if a library call fails, and DeviceLost if
+  /// the device is lost.
   virtual void enqueue(DriverQueue& queue, const BlasProduct& product, const BlasOperands& operands) = 0;
 };
 

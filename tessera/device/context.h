@@ -46,7 +46,7 @@ struct ThreadContext {
   Recorder* recorder = nullptr;
   ArrayObserver* array_observer = nullptr;
   unsigned array_operations = 0;  ///< nesting depth of the array operations in progress
-  /// Number of them that have their own backward rule; inside these, no history is recorded.
+  /// Number of these operations that define a backward rule. Inside them, no history is recorded.
   unsigned without_history = 0;
 };
 /// Trivially destructible, because destructors of static objects still use it.

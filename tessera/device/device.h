@@ -50,7 +50,7 @@ Device parse_device(std::string_view text);
 /// Parses a comma-separated list such as "cuda:0,opencl:1". Throws DeviceError if an entry is invalid or occurs twice.
 std::vector<Device> parse_devices(std::string_view text);
 
-/// How far a backend or device is known to work. For every state except `verified`, a reason and a remedy are reported.
+/// State of a backend or device. For every state except `verified`, a reason and a remedy are reported.
 enum class DeviceState : std::uint8_t {
   unsupported,  ///< Tessera has no code for it on this system
   supported,    ///< not loaded: the library was not found or could not be loaded
@@ -68,17 +68,17 @@ std::string_view state_name(DeviceState state);  ///< Name of the state: "verifi
 enum class DeviceKind : std::uint8_t { discrete_gpu, integrated_gpu, cpu, other };
 std::string_view kind_name(DeviceKind kind);  ///< Name of the kind: "discrete GPU".
 
-/// Features and limits of a device. A kernel that needs more is rejected with an error that names the kernel and the
+/// Features and limits of a device. A kernel that exceeds them is rejected with an error that names the kernel and the
 /// line.
 struct Capabilities {
-  bool f16 = false;          ///< Supports conversions to and from f16; otherwise integer code converts.
-  bool bf16 = false;         ///< Supports conversions to and from bf16; otherwise integer code converts.
+  bool f16 = false;          ///< Supports conversions to and from f16; otherwise they are emulated with integers.
+  bool bf16 = false;         ///< Supports conversions to and from bf16; otherwise they are emulated with integers.
   bool f64 = false;          ///< The device supports 64-bit floats.
   bool int64 = true;         ///< The device supports 64-bit integers.
   bool atomic_i64 = false;   ///< supports 64-bit integer atomics (32-bit ones always work)
   bool atomic_f32 = false;   ///< supports atomic addition of floats; otherwise compare-and-swap is used
   bool int8_dot = false;     ///< computes dot4 with one instruction
-  bool matrix_f16 = false;   ///< has matrix instructions for fragments of 16 x 16 x 16 f16 elements
+  bool matrix_f16 = false;   ///< has matrix instructions for f16 with the shape 16 x 16 x 16 (m x n x k)
   bool matrix_bf16 = false;  ///< Like matrix_f16, for bf16.
   std::vector<std::uint32_t> subgroup_widths = {1};  ///< Supported subgroup sizes; {1}: no subgroups.
   std::uint32_t max_block_threads = 1024;            ///< Maximum number of threads in a block.
@@ -86,8 +86,8 @@ struct Capabilities {
   std::array<std::uint32_t, 3> max_block = {1024, 1024, 64};
   /// Maximum number of blocks in a grid along each dimension.
   std::array<std::uint64_t, 3> max_blocks = {~0ull, ~0ull, ~0ull};
-  std::array<std::uint64_t, 3> max_grid_threads = {
-      ~0ull, ~0ull, ~0ull};            ///< maximum number of threads in a grid along each dimension
+  /// Maximum number of threads in a grid along each dimension.
+  std::array<std::uint64_t, 3> max_grid_threads = {~0ull, ~0ull, ~0ull};
   std::uint64_t shared_bytes = 32768;  ///< maximum shared memory of a block in bytes
   std::uint64_t local_bytes = 0;  ///< maximum local memory of all threads of a block together, in bytes; 0: no limit
   std::uint64_t max_parameter_bytes = 1024;  ///< Maximum size of a kernel's parameters in bytes.
@@ -102,19 +102,19 @@ struct DeviceInfo {
   std::string identity;
   int native_index = 0;                         ///< index that the vendor's API and DLPack use for the device
   DeviceKind kind = DeviceKind::other;          ///< Kind of processor.
-  DeviceState state = DeviceState::enumerated;  ///< How far it is known to work.
+  DeviceState state = DeviceState::enumerated;  ///< State of the device.
   std::string reason, remedy;                   ///< For every state except `verified`: why, and what to do.
   std::uint64_t total_memory = 0;               ///< Size of the device's memory in bytes.
   bool unified_memory = false;                  ///< true if the device shares its memory with the host
   std::uint32_t compute_units = 0;  ///< Number of cores or compute units; 0 if the driver does not report it.
-  std::string blas;                 ///< the vendor library that is used for large products, or why there is none
+  std::string blas;                 ///< the vendor library used for large matrix products, or why none is used
   Capabilities can;                 ///< Its features and limits.
 };
 
 /// One of several drivers of a backend, for example of one OpenCL platform.
 struct DriverPart {
-  std::string name, file;                        ///< the file that registers the driver, and its library
-  DeviceState state = DeviceState::unsupported;  ///< How far this driver is known to work.
+  std::string name, file;                        ///< the file that registers the driver, and the driver's library
+  DeviceState state = DeviceState::unsupported;  ///< State of this driver.
   std::string reason, remedy;                    ///< For every state except `verified`: why, and what to do.
 };
 
@@ -147,9 +147,10 @@ const DeviceInfo& device_info(Device device);
 /// address or UUID. Returns std::nullopt if no backend that was probed so far lists it. Automatic selection uses a
 /// physical device only once.
 std::optional<Device> same_card(Device device);
-/// Returns the free memory of the device in bytes. For cpu, this is the unused part of the memory limit, of the control
-/// group's limit or of the available host memory, whichever is smallest. `reserve` bytes of a GPU's memory are left to
-/// other programs; they do not reduce a limit that was set for this program.
+/// Returns the free memory of the device in bytes. For cpu, this is the smallest of three values: the unused part of
+/// the memory limit, the unused part of the control group's limit, and the available host memory. On a GPU, `reserve`
+/// bytes are left for other programs. They are subtracted from the GPU's free memory, but not from a limit that was set
+/// for this program.
 std::uint64_t free_memory(Device device, std::uint64_t reserve = 0);
 
 /// Returns all existing devices in the order of `all_backends`, including those that automatic selection skips. Does
@@ -166,7 +167,7 @@ bool has_gpu();  ///< True if gpus() is not empty.
 /// Automatic selection prefers discrete GPUs, then integrated GPUs, then the CPU. It never selects `interp` or CPUs
 /// listed by OpenCL. The first automatic selection of a process opens GPUs in order until one works, and logs a warning
 /// for each GPU that fails.
-/// Throws DeviceError if the device that was set does not exist, FormatError if a preferences file cannot be read.
+/// Throws DeviceError if the device that was set does not exist, and FormatError if a preferences file cannot be read.
 Device current_device();
 /// The device that `current_device` would select if the first GPU in its order works, and why.
 struct Selection {
@@ -179,7 +180,7 @@ Selection expected_device();  ///< Returns the selection that `current_device` w
 struct GpuRequest {
   std::optional<int> index;  ///< Index in `gpus()`. Default: the device set for this thread, else the first GPU.
   bool require = false;      ///< Throw if there is no GPU.
-  /// Skip devices with less free memory, in bytes. Opens one device after another to find out.
+  /// Skip devices with less free memory than this, in bytes. Opens one device after another to check.
   std::uint64_t free_memory = 0;
 };
 /// Returns a GPU. If there is none, returns the CPU and warns once per process with the reasons. A device that was set

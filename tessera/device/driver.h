@@ -34,9 +34,9 @@ class DriverEvent {
 class LoadedKernel {
  public:
   virtual ~LoadedKernel() = default;
-  /// Returns the source that the device's compiler reads, also if the kernel was loaded from the cache. It contains
-  /// only this kernel. If the compiler does not read text, returns the IR. For users and for bug reports to driver
-  /// vendors.
+  /// Returns the source that the device's compiler reads, even if the kernel was loaded from the cache. The source
+  /// contains only this kernel. If the compiler does not read text, returns the IR. Intended for users and for bug
+  /// reports to driver vendors.
   virtual std::string source() const = 0;
 };
 
@@ -83,8 +83,8 @@ class DriverQueue {
   virtual ~DriverQueue() = default;
   /// True if all work has finished when a call returns. `record` then returns null, and waiting never blocks.
   virtual bool immediate() const { return false; }
-  virtual void upload(const Allocation& to, std::size_t offset, const void* from,
-                      std::size_t bytes) = 0;  ///< `from` may be reused on return
+  /// Copies from the host. `from` may be reused on return.
+  virtual void upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) = 0;
                                                /// Blocks until the data is copied.
   virtual void download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) = 0;
   virtual void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset,
@@ -97,7 +97,7 @@ class DriverQueue {
   virtual void fill(const Allocation& to, std::size_t offset, std::size_t bytes,
                     std::span<const std::byte> pattern) = 0;
   /// `shape` is the number of threads for map kernels and the number of blocks for block kernels, along each dimension.
-  /// Never 0.
+  /// No extent is 0.
   virtual void launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape,
                       std::span<const Argument> arguments) = 0;
   /// Returns an event that completes after all work enqueued so far; null if that work has already finished.
@@ -107,8 +107,8 @@ class DriverQueue {
   virtual void wait(DriverEvent& event) = 0;
   virtual void finish() = 0;  ///< blocks until the queue is empty; throws the error if work failed
   /// Calls `use` with the vendor's handle of this queue (a CUstream, a cl_command_queue), so that `use` can enqueue
-  /// work. The vendor's context is current during the call. If the queue has no such handle, it is null, and `use` must
-  /// do its work synchronously.
+  /// work. The vendor's context is current during the call. If the queue has no such handle, `native` is null, and
+  /// `use` must do its work synchronously.
   virtual void with_native(const std::function<void(void* native)>& use) { use(nullptr); }
   /// Converts recorded work into an object that `replay` submits with one call. Does not enqueue anything. Returns null
   /// if the driver, queue or work does not support this. The layer above then submits the operations one by one.
@@ -119,8 +119,8 @@ class DriverQueue {
   /// Calls `put`, which enqueues work. The device may delay the work until `put` returns, so that it can be submitted
   /// as a batch.
   virtual void together(const std::function<void()>& put) { put(); }
-  /// Enqueues a captured sequence. `changed` contains the indices in `work` with scalars that differ from the last
-  /// replay.
+  /// Enqueues a captured sequence. `changed` contains the indices in `work` of launches with scalars that differ from
+  /// those of the last replay.
   virtual void replay(DriverSequence& sequence, std::span<const RecordedWork> work,
                       std::span<const std::uint32_t> changed) {
     static_cast<void>(sequence), static_cast<void>(work), static_cast<void>(changed);
@@ -134,8 +134,8 @@ class DriverDevice {
   virtual ~DriverDevice() = default;
   virtual const DeviceInfo& info() const = 0;
   virtual std::uint64_t free_memory() const = 0;
-  /// Allocates memory with undefined contents. Throws OutOfMemory if the driver has none left; the layer above then
-  /// trims its pool and retries once.
+  /// Allocates memory with undefined contents. Throws OutOfMemory if the driver has no memory left; the layer above
+  /// then trims its pool and retries once.
   virtual Allocation allocate(std::size_t bytes, MemoryKind kind) = 0;
   virtual void release(const Allocation& allocation) noexcept = 0;
   virtual std::unique_ptr<DriverQueue> make_queue() = 0;
@@ -148,8 +148,8 @@ class DriverDevice {
   /// Throws DeviceError if the backend does not support this.
   virtual Allocation wrap(void* native, std::size_t bytes);
   /// Hooks for devices that detect reads of uninitialised memory (the interpreter). They are called before the host
-  /// reads or writes through `Allocation::host`, and when the pool reuses memory for a new storage. Its contents are
-  /// then undefined. `host_reads` throws ArgumentError for bytes that were never written.
+  /// reads or writes through `Allocation::host`, and when the pool reuses memory for a new storage. The contents of
+  /// reused memory are undefined. `host_reads` throws ArgumentError for bytes that were never written.
   virtual void host_reads(const Allocation& from, std::size_t offset, std::size_t bytes) {
     static_cast<void>(from), static_cast<void>(offset), static_cast<void>(bytes);
   }
@@ -158,7 +158,7 @@ class DriverDevice {
   }
   virtual void reused(const Allocation& allocation) noexcept { static_cast<void>(allocation); }
   /// Enables direct copies from memory of `other`, which may belong to another driver. Returns whether queues of this
-  /// device can then `copy_from` it.
+  /// device can then `copy_from` `other`.
   virtual bool enable_peer_access(DriverDevice& other) {
     static_cast<void>(other);
     return false;
@@ -195,7 +195,8 @@ struct VendorDriver {
   std::vector<std::string> dependencies;  ///< other files that probe results depend on, such as compilers
 };
 
-/// A backend. There is one object per process, which is never destroyed. Libraries that it opens are never closed.
+/// A backend. Each process has one object per backend, which is never destroyed. Libraries that it opens are never
+/// closed.
 class Driver {
  public:
   virtual ~Driver() = default;

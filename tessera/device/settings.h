@@ -20,7 +20,7 @@ struct Settings {
   std::optional<std::string> probe;           ///< TESSERA_PROBE: a program, "list" or "off"
   int probe_timeout = 20;                     ///< TESSERA_PROBE_TIMEOUT: seconds
   std::optional<std::string> cache_dir;       ///< TESSERA_CACHE_DIR: a folder
-  bool kernel_cache = true;                   ///< TESSERA_KERNEL_CACHE: cache compiled kernels there
+  bool kernel_cache = true;                   ///< TESSERA_KERNEL_CACHE: cache compiled kernels in cache_dir
   std::uint64_t kernel_cache_bytes = std::uint64_t{256} << 20;  ///< TESSERA_KERNEL_CACHE_SIZE: size limit in bytes
   bool stats = false;                                           ///< TESSERA_STATS: print the placement log at exit
   enum class Blas : std::uint8_t { automatic, off, vendor };

@@ -21,7 +21,8 @@ namespace tessera::executor {
 namespace {
 
 constexpr int spins = 20000;  // takes about as long as waking a thread, which is tens of µs in a virtual machine
-// Maximum number of spare threads, which replace sleeping ones, and of slots for threads that wait from outside.
+// Maximum number of spare threads, which replace sleeping threads, and of slots for waiting threads outside of the
+// pool.
 constexpr unsigned most_spare = 1024;
 // How long a thread that returns from a wait tries to get a slot before it continues without one.
 constexpr std::chrono::microseconds longest_ask{500};
@@ -145,8 +146,8 @@ void Executor::parallel_for(std::uint64_t items, std::uint64_t grain,
     for (; begin < end; begin += std::min(grain, end - begin)) f(begin, begin + std::min(grain, end - begin));
   };
   if (threads_ == 1 || items <= grain) return here(items);
-  // Inside a task, run the pieces here as long as all threads are busy, because posting a job and removing it costs
-  // locks.
+  // Inside a task, run the pieces here as long as all threads are busy, because posting and removing a job requires
+  // locking.
   if (thread_state_.executor == this && thread_state_.node != nullptr) {
     while (begin < items && !has_idle_thread()) here(std::min(items, begin + grain));
     if (items - begin <= grain) return here(items);
@@ -206,8 +207,8 @@ void Executor::push(Node* node) noexcept {
   } else {
     inbox_.push(node);
   }
-  // A thread that goes to sleep or stops searching first announces it and then checks all queues under their locks. At
-  // least one of the two threads therefore sees the other.
+  // A thread that goes to sleep or stops searching first announces this and then checks all queues under their locks.
+  // At least one of the two threads therefore sees the other.
   if (free_slots_.load(std::memory_order_relaxed) > 0 && searching_.load(std::memory_order_relaxed) == 0) wake();
 }
 
@@ -239,7 +240,8 @@ Node* Executor::take() noexcept {
     if (other == thread_state_.worker) continue;
     if (Node* const node = steal(other->queue)) return node;
   }
-  // Pieces of other threads' kernels have lower priority than nodes. The threads that posted them run them too.
+  // Pieces of other threads' kernels have lower priority than nodes. The thread that posted a kernel also runs its
+  // pieces.
   if (open_jobs_.load(std::memory_order_relaxed) != 0)
     while (run_job_chunk() && !work_seems_left()) {}
   return nullptr;

@@ -8,9 +8,9 @@
 // NodeRef last = b.submit();
 // wait(*last);             // or group.wait()
 //
-// With n threads (TESSERA_THREADS), there are max(1, n - 1) workers. The thread that waits from outside is the n-th
-// one. A waiting thread runs only nodes that it waits for. If none of them is ready, it sleeps, and another thread
-// takes its slot, so that n threads stay active.
+// With n threads (TESSERA_THREADS), there are max(1, n - 1) workers. A thread outside of the pool that waits for nodes
+// is the n-th thread. A waiting thread runs only nodes that it waits for. If none of them is ready, it sleeps, and
+// another thread takes its slot, so that n threads stay active.
 //
 // If all n slots are used when a thread returns from a wait, it waits briefly for a slot. If it does not get one, n + 1
 // threads are active until a node ends. Waiting longer could deadlock, because a node may be waiting for a lock that
@@ -49,11 +49,11 @@ class WaitTracer {
 class Executor {
  public:
   /// Returns the instance of this process. It has TESSERA_THREADS threads, by default one per usable core. It is
-  /// created on first use and never destroyed. A forked child gets a new instance, because it inherits no threads and
-  /// nodes of the parent never end there.
+  /// created on first use and never destroyed. A forked child gets a new instance, because it inherits no threads, and
+  /// the parent's nodes never end there.
   static Executor& instance();
   explicit Executor(unsigned threads);
-  ~Executor();  // no node may be unfinished
+  ~Executor();  // all nodes must have ended
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
@@ -73,12 +73,12 @@ class Executor {
 
   /// Splits [0, items) into calls f(begin, end) with at most `grain` items. The calling thread and idle threads run
   /// them. Returns after all calls have returned. Meanwhile, the calling thread runs only these calls, never a node. If
-  /// a call throws, its exception is rethrown after the others have returned.
+  /// a call throws, its exception is rethrown after all other calls have returned.
   void parallel_for(std::uint64_t items, std::uint64_t grain,
                     const std::function<void(std::uint64_t, std::uint64_t)>& f);
 
-  /// Waits until `node` has ended. Runs the node and its predecessors unless other threads do. Throws Error with the
-  /// nodes of the cycle if the calling thread runs `node` or something that `node` waits for. Does not rethrow the
+  /// Waits until `node` has ended. Runs the node and its predecessors unless other threads run them. Throws Error with
+  /// the nodes of the cycle if the calling thread runs `node` or a node that `node` waits for. Does not rethrow the
   /// node's exception.
   void wait(Node& node);
 
@@ -98,7 +98,7 @@ class Executor {
     const Group* group;
   };
 
-  // State of the calling thread in its executor. Trivially destructible, like all thread-local state here.
+  // State of the calling thread in its executor. Trivially destructible, like all thread-local objects of Tessera.
   struct ThreadState {
     Executor* executor;
     Worker* worker;
@@ -152,7 +152,7 @@ class Executor {
   unsigned sleepers_ = 0, tokens_ = 0, returning_ = 0;
   bool stopping_ = false;
   bool guest_ = false;    // true if a thread that waits from outside has the last slot
-  int caller_core_ = -1;  // core of the last thread that woke others and continues to run there
+  int caller_core_ = -1;  // core of the last thread that woke other threads and still runs there
 
   // Written while holding lock_:
   std::atomic<int> free_slots_;       // how many more threads may become active

@@ -24,11 +24,12 @@ class Group {
   Group& operator=(const Group&) = delete;
   virtual ~Group();
 
-  /// Waits until all nodes submitted so far have ended, and runs some of them. Throws Error with the names of the nodes
-  /// if the calling thread runs a node of this group or of a nested group, or if the wait would cause a deadlock.
+  /// Waits until all nodes submitted so far have ended. The calling thread may run some of them. Throws Error with the
+  /// names of the nodes if the calling thread runs a node of this group or of a nested group, or if the wait would
+  /// cause a deadlock.
   void wait();
-  /// Called before or after each submission. If more than `window` nodes are unfinished, the caller runs nodes until
-  /// half of them are left. Has no effect inside the group's own nodes, because they would wait for themselves.
+  /// Called before or after each submission. If more than `window` nodes are unfinished, the caller runs nodes until at
+  /// most half of `window` are left. Has no effect inside nodes of the group, because they would wait for themselves.
   void throttle();
   /// Nodes that have not started will not run. Running nodes can check `Node::stop_requested`.
   void cancel() noexcept { cancelled_.store(true, std::memory_order_release); }
@@ -47,9 +48,9 @@ class Group {
  private:
   friend class Node;
   friend class Executor;
-  // The upper half is the number of ended nodes. The lower half is the number of nodes that must end before the waiter
-  // is woken, or 0. Both are in one atomic variable because the group may be destroyed as soon as the last node is
-  // counted.
+  // The upper half of `ended_` is the number of ended nodes. The lower half is the number of nodes that must end before
+  // the waiter is woken, or 0. Both are in one atomic variable because the group may be destroyed as soon as the last
+  // node is counted.
   static constexpr std::uint64_t one_ended = std::uint64_t{1} << 32;
   void one_has_ended() noexcept;
   void sleep(std::uint32_t until_left);

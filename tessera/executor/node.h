@@ -33,8 +33,8 @@ struct FailureOrigin {
 struct Failure {
   static constexpr std::size_t most_names = 8;
   std::shared_ptr<const FailureOrigin> origin;
-  std::vector<std::string>
-      through;               ///< names of the last 8 nodes that were skipped because of the error, ending with this one
+  /// Names of the last 8 nodes that were skipped because of the error, ending with this node.
+  std::vector<std::string> through;
   std::size_t left_out = 0;  ///< number of skipped nodes before those in `through`
   bool cancelled = false;    ///< true if a cancellation is the cause and not an error
 };
@@ -84,8 +84,8 @@ class Ref {
 using NodeRef = Ref<Node>;
 
 /// Life cycle of a node: it is created, `after` adds predecessors, and `submit` releases it. It becomes ready when its
-/// predecessors have ended. Then a thread runs it once, and it has ended. A node ends without running if a predecessor
-/// failed or if it is cancelled before it runs.
+/// predecessors have ended. A thread then runs it once, after which it has ended. A node ends without running if a
+/// predecessor failed or if it is cancelled before it runs.
 class Node {
  public:
   enum class State : std::uint8_t { made, waiting, ready, running, ended };
@@ -102,10 +102,10 @@ class Node {
   Node& operator=(const Node&) = delete;
 
   // Called by the creating thread before `submit`:
-  /// Whether this node fails if the predecessor fails, or only has to run after it.
+  /// `result`: this node fails if the predecessor fails. `order`: this node only has to run after the predecessor.
   enum class Dependency : bool { result, order };
-  /// `any` means that another thread may be about to submit the predecessor. The caller guarantees that it will be
-  /// submitted and that there is no cycle.
+  /// `any` means that another thread may be about to submit the predecessor. The caller guarantees that the predecessor
+  /// will be submitted and that there is no cycle.
   enum class Maker : bool { this_thread, any };
   /// Makes this node run after `predecessor`. If the predecessor has already failed and this node needs its result,
   /// this node fails too. Throws ArgumentError if the predecessor is not submitted yet, unless `maker` is `any`; this
@@ -116,7 +116,7 @@ class Node {
   void gate() noexcept { gated_ = true; }
   /// The node runs even if its group is cancelled, because skipping it would discard work of other nodes.
   void ignore_cancellation() noexcept { ignores_cancellation_ = true; }
-  /// Submits the node. Its group counts it until it has ended. It must not be modified afterwards.
+  /// Submits the node. Its group counts it until it has ended. The node must not be modified after this call.
   void submit() noexcept {
     keep();
     submit_and_release();
@@ -135,25 +135,26 @@ class Node {
   bool ended() const noexcept { return state() == State::ended; }
   /// Returns the predecessors that have not ended. Empty once the node is running.
   std::vector<Ref<Node>> predecessors();
-  /// Registers `continuation` to be called when this node has ended. If it already has, calls it immediately.
+  /// Registers `continuation` to be called when this node has ended. If the node has already ended, calls
+  /// `continuation` immediately.
   void then(Continuation& continuation) noexcept;
   /// Returns why a node that has ended has no result, or null if it has one.
   const FailureRef& failure() const noexcept { return failure_; }
 
-  /// Ends a node with a `run` that returned Completion::later. The node fails if `error` is not null. Called once, from
-  /// any thread. The caller must own a reference.
+  /// Ends a node whose `run` returned Completion::later. The node fails if `error` is not null. Called once, from any
+  /// thread. The caller must own a reference.
   void end(std::exception_ptr error = nullptr) noexcept;
   /// Like end(), but the node fails because `predecessor` failed.
   void end_without(const Node& predecessor) noexcept;
   /// Notifies the successors for which `early` returns true as if this node had already ended. `early` is called only
-  /// for nodes that are submitted and have not started. It must propagate failures to them.
+  /// for nodes that are submitted and have not started. `early` must propagate failures to these nodes.
   void release_successors(bool (*early)(Node& self, Node& successor, Dependency kind)) noexcept;
 
   /// Name for error messages; "task" by default.
   virtual std::string name() const { return "task"; }
   /// Identifies the class of the node if it overrides this function. Faster than dynamic_cast.
   virtual const void* kind() const noexcept { return nullptr; }
-  /// The node's group. It may be destroyed after the node has ended.
+  /// The node's group. The group may be destroyed after the node has ended.
   Group& group() const noexcept { return *group_; }
 
   void keep(std::uint32_t times = 1) noexcept { references_.fetch_add(times, std::memory_order_relaxed); }
@@ -178,7 +179,7 @@ class Node {
   /// only once.
   void defer() noexcept { pending_.store(1, std::memory_order_relaxed); }
   void retry() noexcept { predecessor_ended(); }
-  /// Called by the thread that runs the node before it waits.
+  /// Called before the thread that runs the node waits.
   virtual void waits() noexcept {}
   /// Called after the node has run or was skipped, before its successors are notified. Ends accesses and destroys
   /// captured objects.
@@ -237,7 +238,7 @@ class Node {
   std::int8_t priority_ = 0;
   std::atomic<bool> cancel_ = false;
   bool gated_ = false, ignores_cancellation_ = false;
-  // Guards the predecessors and `failure_` until the node runs; the creating thread sets inline ones without it.
+  // Guards the predecessors and `failure_` until the node runs. The creating thread adds inline edges without locking.
   SpinLock lock_;
   std::atomic<std::uint32_t> edges_ = 0;
   Group* group_;

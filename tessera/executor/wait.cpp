@@ -23,7 +23,7 @@ constexpr unsigned most_steps = 4096;
 
 }  // namespace
 
-// Blocks a thread until another thread signals it. There is one object per thread. It is not freed early, so that the
+// Blocks a thread until another thread signals it. There is one object per thread. It outlives each wait, so that the
 // signalling thread can finish safely.
 class Sleeper {
  public:
@@ -143,7 +143,7 @@ class Executor::Visit {
   Kind kind_ = Kind::member;
 };
 
-// Registers the calling thread's node as waiting for the lifetime of the object.
+// Registers the calling thread's node as a waiting node during the lifetime of the object.
 class Executor::Announced {
  public:
   Announced(Executor& executor, Node* target, const Group* group)
@@ -166,7 +166,7 @@ class Executor::Announced {
   }
   Announced(const Announced&) = delete;
   Announced& operator=(const Announced&) = delete;
-  /// Called before sleeping. Of the nodes in a cycle, the last one that calls this sees the whole cycle.
+  /// Called before sleeping. The last node of a cycle that calls this function sees the whole cycle.
   void refuse_cycle() {
     if (self_ != nullptr) executor_.refuse_cycle(*self_, target_, group_);
   }
@@ -181,7 +181,7 @@ class Executor::Announced {
 
 void Executor::refuse_cycle(Node& self, Node* target, const Group* group) {
   struct Found {
-    Node* by;  // the node that waits for it or is its successor
+    Node* by;  // the node that waits for this node or is its successor
     const char* how;
   };
   std::unordered_map<Node*, Found> found;
@@ -342,7 +342,8 @@ bool Group::inside(const Group& outer) const noexcept {
 }
 
 std::uint32_t Group::in_flight() const noexcept {
-  // The order matters: a node that ends between the two loads is counted as unfinished, never the reverse.
+  // The order matters: a node that ends between the two loads is counted as unfinished. An unfinished node is never
+  // counted as ended.
   const auto ended = static_cast<std::uint32_t>(ended_.load(std::memory_order_acquire) >> 32);
   return submitted_.load(std::memory_order_acquire) - ended;
 }

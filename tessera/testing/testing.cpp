@@ -78,7 +78,7 @@ double error_of(const detail::Number& got, const detail::Number& expected, const
     return std::isnan(got.real) && std::isnan(expected.real) ? 0 : infinite;
   if (std::isinf(got.real) || std::isinf(expected.real)) return got.real == expected.real ? 0 : infinite;
   double difference = std::fabs(got.real - expected.real);
-  // They differ by less than a double can represent.
+  // The integers differ by less than a double can represent.
   if (got.integer && expected.integer && difference == 0) difference = 1;
   if (difference == 0) return 0;
   const double allowed = tolerance.absolute + tolerance.relative * std::fabs(expected.real);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests for your own kernels. Runs a test on every device and on the interpreter, fills outputs with poison before each
-// launch, generates random data from a printed seed, and compares results with a reference in higher precision. Works
-// with any test framework: a failed test throws a Failure with a message that contains the device, seed, element,
-// actual and expected value.
+// Helpers for testing your kernels. They run a test on every device and on the interpreter, fill outputs with poison
+// before each launch, generate random data from a printed seed, and compare results with a reference in higher
+// precision. They work with any test framework: a failed test throws a Failure with a message that contains the device,
+// the seed, the element, and the actual and expected values.
 #pragma once
 
 #include <concepts>
@@ -39,7 +39,7 @@ std::uint64_t seed();
 /// A random number generator that depends only on its seed.
 class Random {
  public:
-  /// Creates a generator with its own seed.
+  /// Creates a generator with the given seed.
   explicit Random(std::uint64_t seed = testing::seed()) : seed_(seed) {}
   /// Returns the seed.
   std::uint64_t seed() const { return seed_; }
@@ -49,8 +49,8 @@ class Random {
   std::int64_t integer(std::int64_t low, std::int64_t high);
   double normal();  ///< Returns a normally distributed number with mean 0 and standard deviation 1.
 
-  /// Returns `n` random values between low and high. Floats are in [low, high), integers may be equal to both ends, and
-  /// bools are true with probability 1/2.
+  /// Returns `n` random values between low and high. Floats are in [low, high), integers are in [low, high], and bools
+  /// are true with probability 1/2.
   template <Element T>
   std::vector<T> values(std::size_t n, double low = -1, double high = 1) {
     std::vector<T> out(n);
@@ -75,8 +75,8 @@ class Random {
 /// than 2^16.
 inline constexpr std::size_t awkward_sizes[] = {0, 1, 2, 7, 31, 32, 33, 63, 64, 65, 255, 256, 257, 1000, 4099, 65537};
 
-/// Allows |got - expected| up to absolute + relative * |expected|. If both are 0, values must be exactly equal. NaN and
-/// infinity must always match exactly.
+/// Allows |got - expected| up to absolute + relative * |expected|. If both tolerances are 0, values must be exactly
+/// equal. NaN and infinity must always match exactly.
 struct Tolerance {
   double absolute = 0, relative = 0;  ///< The allowed absolute and relative errors.
 };

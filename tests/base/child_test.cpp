@@ -25,7 +25,7 @@ using End = ChildOutcome::End;
   for (;;) ::pause();
 }
 
-/// Starts a process in its own session with a parent that exits. The process writes its id to the answer descriptor.
+/// Starts a process in a new session whose parent exits. The process writes its id to the answer descriptor.
 void leave_daemon() {
   if (::fork() != 0) return;
   ::setsid();

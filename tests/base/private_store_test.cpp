@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folder for cached files. Files of others are never read, replaced, followed or deleted. Only one process can hold
-// a lock.
+// The folder for cached files. Files of other users are never read, replaced or deleted, and links are never followed.
+// Only one process can hold a lock.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>

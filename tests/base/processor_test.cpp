@@ -55,7 +55,7 @@ TEST(AvoidCore, DoesNothingIfOnlyOneCoreIsAllowed) {
   });
 }
 
-TEST(AvoidCore, KeepsMaskThatWasChangedMeanwhile) {
+TEST(AvoidCore, KeepsMaskThatWasChangedInTheMeantime) {
   in_a_thread([] {
     const int core = current_core();
     cpu_set_t asked;

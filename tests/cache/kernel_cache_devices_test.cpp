@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernel cache with the CPU compiler and fake vendor compilers. A second process compiles nothing and computes the
-// same results, even after files, compilers or drivers have changed.
+// same results. If files, compilers or drivers have changed, kernels are compiled again.
 #include <gtest/gtest.h>
 
 #include <filesystem>

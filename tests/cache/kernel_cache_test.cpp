@@ -34,7 +34,7 @@ using test::Folder;
 using test::run_in_child;
 using test::Variables;
 
-/// A device with images that are plain text. It records the images that it loads.
+/// A device whose images are plain text. It records the images that it loads.
 struct Maker : DriverDevice {
   struct Nothing : LoadedKernel {
     std::string source() const override { return {}; }
@@ -298,7 +298,7 @@ TEST_F(Kept, UnwritableFolderOnlyDisablesCaching) {
   EXPECT_TRUE(test::names(folder()).empty()) << "no partial file remains";
   EXPECT_EQ(twice(), "compiled loaded");
   fs::remove_all(root / "cache");
-  EXPECT_EQ(twice(), "compiled loaded") << "the folder was deleted meanwhile";
+  EXPECT_EQ(twice(), "compiled loaded") << "the folder was deleted in the meantime";
 }
 
 TEST_F(Kept, EvictsLeastRecentlyUsedAboveLimit) {
@@ -319,7 +319,7 @@ TEST_F(Kept, EvictsLeastRecentlyUsedAboveLimit) {
   EXPECT_GT(kernel_cache().bytes, limit / 2);
   maker.padding = 200 << 10;
   EXPECT_EQ(make(plus(1000)), "compiled");
-  EXPECT_EQ(make(plus(1000)), "compiled") << "too large: would evict the others";
+  EXPECT_EQ(make(plus(1000)), "compiled") << "too large: it would evict all other entries";
 }
 
 TEST_F(Kept, LookupAmongTenThousandEntriesIsFast) {

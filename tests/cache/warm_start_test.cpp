@@ -62,7 +62,7 @@ struct Place {
     Outcome second = start(program, arguments);
     auto [compiled, loaded] = counts(first.err);
     auto [compiled_again, loaded_again] = counts(second.err);
-    // A program that runs tasks on several devices may run a kernel on another device than in the first run. Repeat
+    // A program that runs tasks on several devices may run a kernel on a different device than in the first run. Repeat
     // until each kernel has run on each device.
     for (int i = 0; i < 5 && compiled_again > 0 && devices_of(second.err) > 1; ++i) {
       compiled = compiled_again, loaded = loaded_again;

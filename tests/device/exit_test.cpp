@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work at exit in destructors of static objects, atexit handlers and thread_local objects. Built-in devices still
-// compute. Drivers are not called, because their objects may be destroyed. Each test runs in a child process.
+// Work at exit: in destructors of static objects, in atexit handlers and in destructors of thread_local objects.
+// Built-in devices still compute. Drivers are not called, because their objects may be destroyed. Each test runs in a
+// child process.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/wait.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forks a process while other threads discover, open and use devices. The child must be able to use its own devices and
-// to end.
+// Forks a process while other threads discover, open and use devices. The child must be able to use devices and to
+// exit.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -41,7 +41,7 @@ constexpr Device cpu{Backend::cpu, 0}, interp{Backend::interp, 0}, fake{Backend:
 /// Returns an empty string if the device computes correctly, else the error.
 std::string use(Device device) {
   try {
-    // The kernels of its test driver are defined by other tests, so only its memory is used here.
+    // The kernels of the cuda test driver are defined by other tests, so only device memory is used here.
     if (device.backend == Backend::cuda) {
       const BufferView view{Storage::allocate(device, 256), 0, 64, DType::f32};
       std::vector<float> there(64, 2), back(64);
@@ -75,7 +75,7 @@ Ended wait_for(pid_t child, std::chrono::seconds limit) {
 }
 
 /// Forks a process after `moment`, while two threads discover and open all devices. The process has no open devices
-/// before. Returns 0 if the child computes, or if it reports that its parent has opened the device.
+/// before this. Returns 0 if the child computes, or if it reports that its parent has opened the device.
 int fork_after(std::chrono::microseconds moment) {
   auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, std::uint64_t{1} << 30}});
   cuda.slow_us = 8000;
@@ -126,7 +126,7 @@ TEST(Fork, ChildUsesDevicesWhenForkedDuringDiscovery) {
 }
 
 /// Forks a process after `moment`, while two threads probe the system's drivers. There are no cached probe results.
-/// Returns 0 if the child also gets its results, and computes.
+/// Returns 0 if the child also gets the results and computes correctly.
 int fork_amid_asking(std::chrono::microseconds moment) {
   const auto ask = [] { return std::thread([] { discover(); }); };
   std::thread first = ask(), second = ask();

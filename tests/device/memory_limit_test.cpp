@@ -20,7 +20,7 @@ Outcome generate(long kib, Environment environment) {
 }
 
 void expect_messages(const Environment& environment) {
-  // Increase the limit, starting where the system's loader cannot load the program, until the program succeeds.
+  // Start with a limit at which the system's loader cannot load the program. Increase it until the program succeeds.
   long least = 8 << 10, most = 48 << 10;
   while (generate(least, environment).code == 127) least += least / 8;
   std::string text;

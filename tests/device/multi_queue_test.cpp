@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several queues of one device use the same storages without waiting on the host. Runs on every device. Internal events
-// order the work, or explicit events if storages do not know about the dependency. A fake driver detects missing events
-// regardless of timing.
+// Several queues of one device use the same storages without waiting on the host. Runs on every device. The work is
+// ordered by internal events, or by explicit events for dependencies that the storages do not know. A fake driver
+// detects missing events regardless of timing.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -49,7 +49,7 @@ TEST_P(OnEveryDevice, QueuesShareStoragesWithoutBlockingTheHost) {
   const auto x = storage(GetParam(), n), y = storage(GetParam(), n), z = storage(GetParam(), n);
   Queue a(GetParam()), b(GetParam());
   for (std::uint32_t round = 0; round < 10; ++round) {
-    a.fill(view(x), 10 * round);                        // after the reads of the last round on both other queues
+    a.fill(view(x), 10 * round);                        // after the reads of the previous round on both other queues
     increment().launch({n, 1, 1}, {view(x), view(y)});  // reads what `a` wrote
     b.copy(view(z), view(y));                           // reads what the default queue wrote
     a.copy(view(x), view(z));                           // and back

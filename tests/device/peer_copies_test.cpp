@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between two devices of one backend. They are direct if the driver supports it. Otherwise, or if a test copy
-// fails, they go through pinned memory. Both are ordered with other work. Fake drivers and the placement log count
-// which path was used.
+// Copies between two devices of one backend. They are direct if the driver supports peer access. Otherwise, or if a
+// test copy fails, they go through pinned memory. Copies on both paths are ordered with other work. Counters of the
+// fake drivers and of the placement log show which path was used.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -59,7 +59,7 @@ class PeerCopies : public ::testing::TestWithParam<Backend> {
     Queue::of(s->device()).download(out.data(), bytes_of(s, 0, s->bytes()));
     return out;
   }
-  /// Copies from each device to each other device, with several sizes and at odd offsets. Returns "right" followed by
+  /// Copies from each device to all other devices, with several sizes and at odd offsets. Returns "right" followed by
   /// counts: "12 peers, 0 down, none up, driver 24". The driver's count includes one test copy per direction.
   static std::string all_pairs(int devices) {
     Placement scope;

@@ -83,7 +83,7 @@ TEST(StrictPlacement, RejectsWorkOnOtherDevicesBeforeItRuns) {
   expect_contains(text_of<DeviceError>([] { Placement::strict({Device{Backend::cuda, 77}}); }), {"cuda:77"});
 }
 
-// Each kernel and copy of a model runs on its device. Each weight is copied there only once.
+// All kernels and copies of a model run on the model's device, and each weight is copied to this device only once.
 TEST_P(OnEveryDevice, ModelRunsOnlyOnItsDevice) {
   LoadOptions options{.devices = {GetParam()}, .progress = {}, .prompt = "A table", .generate = {}};
   options.generate.max_tokens = 5;

@@ -94,11 +94,11 @@ TEST_F(Prefetch, CopiesNextBatchWhileKernelsOfPreviousRun) {
     held.push_back(batch);
     const int n = static_cast<int>(held.size());
     EXPECT_EQ(kernels, 0) << "no kernel has run";
-    EXPECT_EQ(pulled, std::min(n + 1, 5)) << "the next batch was taken, and";
+    EXPECT_EQ(pulled, std::min(n + 1, 5)) << "the next batch was requested";
     std::uint64_t copies = 0;
     for (const auto& c : scope.log().copies)
       if (c.device == gpu) copies = c.to_device_count;
-    EXPECT_EQ(copies, 2u * static_cast<unsigned>(std::min(n + 1, 5))) << "its two arrays were queued";
+    EXPECT_EQ(copies, 2u * static_cast<unsigned>(std::min(n + 1, 5))) << "the copies of its two arrays were queued";
     if (n == 5) behaviour(gpu)->resume();  // before the wait for the prefetcher's queue
   }
   Queue::of(gpu).finish();

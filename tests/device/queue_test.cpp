@@ -493,7 +493,7 @@ TEST_F(QueueTest, ReleasingWrappedQueueDoesNotWaitForWorkOfItsOwner) {
     const std::unique_ptr<Queue> some = Queue::wrap(d, theirs.native_handle());
     some->fill(view(y), 2);
   }
-  EXPECT_TRUE(behaviour(d)->held) << "their work was waited for";
+  EXPECT_TRUE(behaviour(d)->held) << "the owner's work was waited for";
   behaviour(d)->resume();
   watchdog.join();
   EXPECT_EQ(read(Queue::of(d), y)[0], 2u);
@@ -538,7 +538,7 @@ TEST_F(QueueTest, EventCompletesAfterEarlierWork) {
   other->wait(event);
   other->submit_native("second", {}, {},
                        [&](void* native) { test::put_native(native, [&] { was_done = done.load(); }); });
-  q.fill(view(x), 1);  // queued after it
+  q.fill(view(x), 1);  // queued after the event
   EXPECT_FALSE(event.done());
   behaviour(d)->resume();
   other->finish();
@@ -614,7 +614,7 @@ TEST_F(QueueTest, TryBeforeWriteReturnsFalseOnFailure) {
       [&] { q.submit_native("gives back", {}, {}, [&](void*) { EXPECT_FALSE(x->try_before_write(theirs)); }); });
   EXPECT_TRUE(x->try_before_write(theirs));
   behaviour(d)->resume();
-  q.finish();  // none of the above is an error of its work
+  q.finish();  // none of the above is an error of this queue's work
   theirs.finish();
 }
 

@@ -264,7 +264,7 @@ TEST_P(SequenceFaults, GeneratingATokenIsOneGraphLaunch) {
                   const auto both = [&](std::int32_t token) {
                     EXPECT_EQ(decoder.step(token).to_vector<float>(), plain.step(token).to_vector<float>());
                   };
-                  both(3), both(4), both(6);  // the second and third call are recorded
+                  both(3), both(4), both(6);  // the second and third calls are recorded
                   EXPECT_TRUE(decoder.sequence().one_call());
                   const std::uint64_t launches = count("launches"), graphs = count("graph launches"),
                                       allocations = count("allocations");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of recordings on every device. Released memory is reused like without a recording, and recordings on one queue
-// can share a pool. A fake driver detects missing ordering between two uses of a block regardless of timing.
+// Memory of recordings on every device. Released memory is reused as it is without a recording, and recordings on one
+// queue can share a pool. A fake driver detects missing ordering between two uses of a block regardless of timing.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -31,7 +31,7 @@ constexpr std::uint64_t block = 81920;  // size of such an array in the pool, in
 Queue& queue() { return Queue::of(current_device()); }
 Array full(double value, std::int64_t size = n) { return Array::full({size}, value).eval(); }
 
-/// Returns the maximum of live memory during `work`, minus the live memory before.
+/// Returns the maximum of live memory during `work`, minus the live memory before it.
 std::uint64_t peak(const std::function<void()>& work) {
   queue().finish();
   trim(current_device());
@@ -220,7 +220,7 @@ TEST_P(OnEveryDevice, ExistingMemoryIsNotReusedIfRecordingReleasesIt) {
   Sequence step = Sequence::record(queue(), [&] {
     Array y = (before + 1).eval();
     before = Array();
-    for (int i = 0; i < 8; ++i) y = (y * 2).eval();  // would reuse the memory if it were allowed
+    for (int i = 0; i < 8; ++i) y = (y * 2).eval();  // would reuse the memory if that were allowed
     out.assign(y);
   });
   for (int i = 0; i < 3; ++i) {

@@ -67,7 +67,7 @@ TEST_P(OnEveryDevice, ReplayRepeatsRecordedWork) {
   EXPECT_TRUE(step.valid());
   EXPECT_GE(step.size(), 5u);
   EXPECT_EQ(step.device(), GetParam());
-  for (int n = 1; n < 20; ++n) {  // recording was the first run
+  for (int n = 1; n < 20; ++n) {  // the recording was the first run
     if (n > 1) step.replay();
     const float d = 2 * static_cast<float>(n) + 1;
     if (n % 3 == 0) continue;  // also test several replays without a read in between
@@ -404,7 +404,7 @@ TEST_P(OnEveryDevice, RejectsWorkThatCannotBeReplayed) {
           });
         },
         words);
-    EXPECT_EQ(y.to_vector<float>(), Floats(16, 2)) << "earlier work stays done";
+    EXPECT_EQ(y.to_vector<float>(), Floats(16, 2)) << "earlier work is not undone";
     y += x;  // the queue stays usable
     EXPECT_EQ(y.to_vector<float>(), Floats(16, 4));
   };
@@ -429,7 +429,7 @@ TEST_P(OnEveryDevice, RejectsWorkThatCannotBeReplayed) {
   nothing.replay();
 }
 
-TEST_P(OnEveryDevice, RecordOrRunRunsWorkThatCannotBeReplayedOnce) {
+TEST_P(OnEveryDevice, RecordOrRunRunsUnreplayableWorkExactlyOnce) {
   Array x = Array::full({16}, 2), y = Array::zeros({16});
   Generator generator(3);
   Array drawn;

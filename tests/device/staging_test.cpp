@@ -73,7 +73,7 @@ TEST_F(Staging, DownloadOverlapsUploadOfPreviousPart) {
   EXPECT_EQ(read(to), data);
 }
 
-TEST_F(Staging, PinnedMemoryIsReusedLimitedAndTrimmed) {
+TEST_F(Staging, ReusesLimitsAndTrimsPinnedMemory) {
   const Device a = fresh(), b = fresh();
   const auto from = Storage::allocate(a, 16 * mebi), to = Storage::allocate(b, 16 * mebi);
   const int before = behaviour(a)->live_allocations;

@@ -54,7 +54,7 @@ TEST_P(OnEveryDevice, InnermostQueueScopeIsCurrent) {
   EXPECT_EQ(&current_queue(device), &standard);
 }
 
-/// Checks that `work` uses only this queue. Other uses throw in a recording.
+/// Checks that `work` uses only this queue. Uses of other queues throw in a recording.
 void expect_on(Queue& queue, const std::function<void()>& work) {
   Queue recorded(queue.device());
   expect_throw<ArgumentError>(

@@ -37,7 +37,7 @@ std::string computes(Device device) {
   }
 }
 const auto compute = [] { return computes(cuda0); };
-/// Uses the device and returns the result and its state.
+/// Uses the device and returns the result and the device's state.
 std::string computes_and_state(Device device) {
   const std::string text = computes(device);
 
@@ -54,8 +54,8 @@ class Trial : public ::testing::Test {
     fs::permissions(probe(), fs::perms::owner_all);
   }
   std::string probe() const { return folder / "probe"; }
-  /// Preloads a library before fake_cuda that misbehaves according to `mode` (tests/drivers/hostile/hostile_cuda.cpp).
-  /// It is not part of the cache key.
+  /// Preloads a library that misbehaves according to `mode` (tests/drivers/hostile/hostile_cuda.cpp) before fake_cuda.
+  /// The mode is not part of the cache key.
   std::string run(const std::string& mode, const std::function<std::string()>& work, const Variables& more = {}) {
     Variables all = test::with_fakes({{"TESSERA_CUDA_LIBRARY", fake_library("hostile_cuda")},
                                       {"TESSERA_HOSTILE_CUDA", mode},
@@ -68,7 +68,7 @@ class Trial : public ::testing::Test {
     all.insert(all.end(), more.begin(), more.end());
     return test::run_in_child(all, work, 60);
   }
-  /// Returns the number of probes started since the last call: "rows 1, devices 1".
+  /// Returns the numbers of probes started since the last call: "rows 1, devices 1".
   std::string started() {
     const std::string text = text_of(folder / "started");
     fs::remove(folder / "started");
@@ -174,7 +174,7 @@ TEST_F(Trial, CrashesCausedByResourceLimitsAreNotCachedPermanently) {
   expect_contains(run("crash_ctx", limited), {"the device is crashed", "SIGSEGV", "ulimit -a"});
   EXPECT_TRUE(kept("open-").empty());
   EXPECT_EQ(run("", compute), "computed 20.000000");
-  // Killed by the system, like if memory is exhausted. The result is cached temporarily.
+  // Killed by the system, as if memory were exhausted. The result is cached temporarily.
   std::error_code ignored;
   fs::remove_all(folder / "cache", ignored);
   expect_contains(run("kill_ctx", compute),
@@ -263,7 +263,7 @@ TEST_F(Trial, ConcurrentProcessesRunUncachedTrialsInParallel) {
     for (const pid_t child : children) waitpid(child, nullptr, 0);
     const std::string counts = text_of(most);
     EXPECT_EQ(std::count(counts.begin(), counts.end(), '\n'), 4) << counts;
-    EXPECT_NE(counts.find_first_of("234"), std::string::npos) << counts << "one after the other";
+    EXPECT_NE(counts.find_first_of("234"), std::string::npos) << counts << "the trials ran one after another";
   }
 }
 

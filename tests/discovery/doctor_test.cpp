@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera doctor`, cached reports in `tessera devices`, and that drivers of GPUs are not loaded if the CPU is selected
-// by name.
+// Tests `tessera doctor` and cached reports in `tessera devices`. Also tests that GPU drivers are not loaded if the CPU
+// is selected by name.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Misbehaving drivers (tests/drivers/hostile/hostile_cl.cpp, hostile_cuda.cpp), one at a time, together with working
-// drivers. Tests `devices`, `doctor`, their JSON output, and a program with automatic device selection. They must end
-// in time, list all other backends, report the driver correctly, print only valid text, leave no processes running, and
-// be fast when they are run again.
+// drivers. Tests `devices`, `doctor`, their JSON output, and a program with automatic device selection. These commands
+// must end in time, list all other backends, report the driver correctly, print only valid text, leave no processes
+// running, and be fast when they are run again.
 //
 // By default, each mode runs one of the commands and then `devices --json`. With TESSERA_TEST_LONG=1 (script/test
 // --long), each mode runs all commands. With TESSERA_TEST_MODES=crash_build,latin1, only these modes run.
@@ -316,7 +316,7 @@ class Case {
     const bool right = mode_.computes == Computes::yes  ? this_one
                        : mode_.computes == Computes::no ? cpu
                                                         : this_one || cpu;
-    if (!right) complain(Command::automatic, "another device than expected: " + o.err);
+    if (!right) complain(Command::automatic, "a different device than expected: " + o.err);
   }
 
   void check_table(Command command, const Outcome& o) {

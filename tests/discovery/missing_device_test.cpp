@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Explanations why a GPU is missing. A child process of an ordinary user reads a simulated machine, which is a folder
-// with its own /sys, /dev and /proc.
+// Explanations of why a GPU is missing. A child process of an ordinary user reads a simulated machine, which is a
+// folder with its own /sys, /dev and /proc.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -105,7 +105,7 @@ TEST_F(Machine, CardWithoutKernelDriverSuggestsModuleAndPackage) {
   expect_contains(why(os::intel), {"Intel card at 0000:00:02.0", "modprobe i915"});
 }
 
-TEST_F(Machine, ReportsAnotherKernelDriverOfTheCard) {
+TEST_F(Machine, ReportsUnsuitableKernelDriverOfTheCard) {
   card("0000:01:00.0", "0x10de", "nouveau");
   expect_contains(why(os::nvidia),
                   {"The kernel driver of the NVIDIA card at 0000:01:00.0 is nouveau", "install nvidia"});
@@ -143,7 +143,7 @@ TEST_F(Machine, InaccessibleDeviceFilesSuggestGroup) {
   }
 }
 
-TEST_F(Machine, ReportsBothVersionsIfTheyDiffer) {
+TEST_F(Machine, ReportsKernelModuleAndLibraryVersionsIfTheyDiffer) {
   card("0000:01:00.0", "0x10de", "nvidia");
   for (const char* node : {"dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia0"}) file(node);
   file("proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22 2024");

@@ -69,7 +69,7 @@ TestDriver& machine(std::initializer_list<const char*> identities) {
   return kept;
 }
 
-TEST(Preferences, EnvironmentThenProjectThenUserTakePrecedence) {
+TEST(Preferences, EnvironmentOverridesProjectWhichOverridesUser) {
   in_fresh_process([] {
     const Place place;
     machine({"", "", ""});
@@ -402,7 +402,7 @@ TEST(Preferences, IgnoresPipesAndFilesOfOtherUsersWithAWarning) {
     ::testing::internal::CaptureStderr();
     for (int again = 0; again < 2; ++again) {
       rescan();
-      EXPECT_EQ(current_device(), cuda2) << "the next one above is used";
+      EXPECT_EQ(current_device(), cuda2) << "the file in the next folder above is used";
     }
     std::string said = ::testing::internal::GetCapturedStderr();
     expect_contains(said, {"warning", place.project_file.string() + " was ignored: it is not a regular file"});
@@ -456,7 +456,7 @@ TEST(Preferences, ReportsWhyTheFolderCannotBeCreated) {
   in_fresh_process([] {
     const Place place;
     machine({""});
-    // Read-only or without permission, so the reason is not "No such file".
+    // The parent folder is read-only or not accessible, so the reason is not "No such file".
     ::setenv("XDG_CONFIG_HOME", "/sys/nowhere", 1);
     const std::string text = test::text_of<ArgumentError>([] { set_preferred_device(cuda0, user); });
     expect_contains(text, {"/sys/nowhere/tessera/config.toml"});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs every command of the program in a folder full of the user's own files, links, pipes and devices. The folder is
-// also the cache folder. None of them may change, and no value of an environment variable may be written to disk.
+// also the cache folder. None of the user's entries may change, and no value of an environment variable may be written
+// to disk.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -181,10 +182,10 @@ class UserFiles : public ::testing::Test {
 
 TEST_F(UserFiles, AreNotChangedByAnyCommand) {
   put(root / "outside" / "file", "outside");
-  // Create entries of the user with names that the program would use for its own files.
+  // Create the user's entries with names that the program would use for its files.
   tessera({"devices"});
   const std::vector<std::string> named = names(work());
-  ASSERT_GE(named.size(), 3u) << "a row for each fake driver";
+  ASSERT_GE(named.size(), 3u) << "an entry for each fake driver";
   int kind = static_cast<int>(random() % 8);
   for (const std::string& name : names(kernels())) {  // the first kernel on `cpu`
     fs::remove(kernels() / name);

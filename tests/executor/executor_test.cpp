@@ -45,7 +45,7 @@ TEST(Pieces, RunEveryItemOnce) {
   threads.parallel_for(0, 1, [](std::uint64_t, std::uint64_t) { FAIL(); });
 }
 
-/// Returns only if `count` threads run it at the same time.
+/// Returns only when `count` threads run this function at the same time.
 void meet(Executor& threads, int count) {
   std::mutex lock;
   std::set<std::thread::id> seen;
@@ -344,8 +344,8 @@ TEST(Fork, NodesRunInAChildForkedAtAnyTime) {
       ::alarm(200);
       Group group(Executor::instance());
       std::atomic<bool> over = false;
-      // With the thread sanitizer, a fork while a thread holds the lock of the sanitizer's allocator makes the child
-      // hang. No thread allocates at the time of the fork in that case.
+      // In builds with the thread sanitizer, the child hangs if a thread holds the lock of the sanitizer's allocator
+      // during the fork. In these builds, no thread allocates during the fork.
       std::thread maker([&] {
         while (!over && !test::thread_sanitized) {
           submit(group, [] {});

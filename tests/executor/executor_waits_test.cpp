@@ -39,7 +39,7 @@ TEST(Waiting, NestedWaitsOnAChainReturn) {
 
 constinit thread_local int waiting_here = 0;
 
-TEST(Waiting, RunsOnlyWhatItWaitsFor) {
+TEST(Waiting, ThreadRunsOnlyNodesThatItWaitsFor) {
   for (const unsigned threads : {1u, 2u, 4u})
     for (int round = 0; round < 30; ++round) {
       Executor executor(threads);

@@ -279,8 +279,9 @@ TEST_F(KernelLaunch, RejectsBlocksThatExceedTheDeviceLimits) {
   const auto refused = [&](const Kernel& k, std::initializer_list<std::string_view> parts) {
     expect_contains(text_of<KernelError>([&] { k.launch({1, 1, 1}, {out}); }), parts);
   };
-  refused(blocks({1024, 1, 1}, 0), {"tile_kernel", "a block has 1024 threads, the device allows 512", to_string(d)});
-  refused(blocks({1, 1, 128}, 0), {"128 threads in dimension 2, the device allows 64"});
+  refused(blocks({1024, 1, 1}, 0),
+          {"tile_kernel", "a block has 1024 threads, but the device allows only 512", to_string(d)});
+  refused(blocks({1, 1, 128}, 0), {"128 threads in dimension 2, but the device allows only 64"});
   refused(blocks({64, 1, 1}, 8193), {"shared memory, the device has 32768", "32772 bytes"});
   blocks({512, 1, 1}, 0).launch({1, 1, 1}, {out});
   blocks({64, 1, 1}, 8192).launch({1, 1, 1}, {out});

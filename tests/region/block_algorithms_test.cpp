@@ -169,8 +169,8 @@ TEST_P(OnEveryDevice, ProductsMatchPlainLoops) {
 }
 
 // On the CPU, a tile of the right operand that at least four products read is packed only once. The results are
-// bit-identical to those without shared packing. In this test, this applies to the 400 x 400 tiles, but not to the
-// smaller tiles at the edges.
+// bit-identical to those without shared packing. In this test, the packed 400 x 400 tiles are shared, but the smaller
+// tiles at the edges are not.
 TEST(BlockProducts, SharedPackedTilesGiveIdenticalResults) {
   std::mt19937_64 random(test_seed());
   Cases cases(random);
@@ -240,7 +240,8 @@ TEST_P(OnEveryDevice, FactorsAndSolutionsMatchPlainLoops) {
                         what + (turned ? ", the transposed system" : ", the system"));
         }
       }
-  // If the matrix is not positive definite, the error contains the order of the leading minor, in whichever tile it is.
+  // If the matrix is not positive definite, the error contains the order of the leading minor that is not positive, in
+  // whichever tile it ends.
   for (const std::int64_t row : {0, 3, 6}) {
     BlockArray bad = BlockArray::identity(7, {3, 3}, DType::f32, scopes().back());
     bad.assign({row, row}, BlockArray::full({1, 1}, {1, 1}, -1));
@@ -284,7 +285,7 @@ TEST_P(OnEveryDevice, FactoriesUseTheGivenTilesAndDevices) {
         EXPECT_EQ(made[2].gather(home).to_vector<float>(), std::vector<float>(n, 2.5f));
         EXPECT_EQ(made[5].gather(home).to_vector<float>(), std::vector<float>(n, 4));
       }
-  // If there are as many tiles as devices, each device gets one, even for five devices and a grid with four columns.
+  // If there are enough tiles, each device gets one, even for five devices and a grid with four columns.
   const Scope five = several | cpu();
   const BlockArray cyclic = BlockArray::zeros({8, 8}, {2, 2}, DType::f32, five);
   EXPECT_EQ(cyclic.scope(), five);
@@ -312,7 +313,7 @@ TEST(BlockRandom, NumbersDoNotDependOnTilingOrDevices) {
   EXPECT_NE(BlockArray::random_uniform({7, 9}, {4, 4}, 6, cpu()).gather(home).to_vector<float>(), uniform);
 }
 
-TEST_P(OnEveryDevice, ReductionsOverAllAndSelectedAxes) {
+TEST_P(OnEveryDevice, ReductionsOverAnyAxesMatchArrays) {
   const DeviceScope at(home);
   const Array x = random_uniform({5, 6, 7}, 1, -1, 1),
               whole = random_uniform({5, 6, 7}, 2, -50, 50).astype(DType::i32).eval();
@@ -346,7 +347,7 @@ TEST_P(OnEveryDevice, ReductionsOverAllAndSelectedAxes) {
   expect_throw<ShapeError>([&] { sum(none, 2); }, {"sum", "2"});
 }
 
-TEST_P(OnEveryDevice, ElementwiseOperationsScalarsSlicesAndErrors) {
+TEST_P(OnEveryDevice, ElementwiseOperationsAndSlicesMatchArrays) {
   const DeviceScope at(home);
   const Array x = random_uniform({6, 5}, 1, 1, 2);
   const auto values = [](const auto& a) {

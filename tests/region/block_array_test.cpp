@@ -23,7 +23,7 @@ TESSERA_ON_EVERY_DEVICE();
 
 using Floats = std::vector<float>;
 
-/// Scopes with only the device under test, and together with the CPU and an interpreter.
+/// Returns two scopes: the device under test, and this device together with the CPU and an interpreter.
 std::vector<Scope> scopes() {
   const Scope alone{current_device()};
   return {alone, alone | cpu(), alone | cpu() | interp({0, 1})};
@@ -47,7 +47,7 @@ TEST_P(OnEveryDevice, FactoriesDoNotDependOnTilingOrScope) {
     }
 }
 
-TEST_P(OnEveryDevice, GatherRetileSliceAndAssign) {
+TEST_P(OnEveryDevice, GatherRetileSliceAndAssignMatchArrays) {
   const DeviceScope there(Device{});
   const Array whole = random_uniform({7, 9}, 3);
   const Floats all = values_of(whole);
@@ -85,7 +85,7 @@ TEST_P(OnEveryDevice, GatherRetileSliceAndAssign) {
   expect_throw<ShapeError>([&] { BlockArray::zeros({4, 4}, {2, 0}); }, {"at least 1"});
 }
 
-TEST_P(OnEveryDevice, ElementwiseOperationsAndReductions) {
+TEST_P(OnEveryDevice, ElementwiseOperationsAndReductionsMatchArrays) {
   const DeviceScope there(Device{});
   const Array x = random_uniform({7, 9}, 1), y = random_uniform({7, 9}, 2, 1, 2);
   for (const Scope& scope : scopes()) {
@@ -191,7 +191,7 @@ TEST_P(OnEveryDevice, BlockArraysBroadcastLikeArrays) {
       expect_same(a < mean(a, {1}, true), x < mean(a, {1}, true).gather(), what + ", mean");
       expect_same(a - sum(a, {0}, false), x - sum(a, 0).gather().reshape({9}), what + ", sum with its axis removed");
       EXPECT_EQ(sum(a, {}, false).shape(), Shape{});
-      // Ordinary arrays with zero, one and two dimensions are also operands.
+      // Ordinary arrays with zero, one and two dimensions can also be operands.
       expect_same(a / max(a), x / max(x), what + ", its own maximum");
       expect_same(row - a, row - x, what + ", array row"),
           expect_same(a + x, x + x, what + ", array of the same shape");
@@ -277,7 +277,8 @@ TEST_P(OnEveryDevice, BlockArraysHaveAllElementwiseFunctions) {
     EXPECT_EQ(any(a > 2).item<bool>(), false);
     EXPECT_EQ(all(a > 0).item<bool>(), true);
     expect_same(any(a > 0.5, 0), any(x > 0.5, {0}, true), "any");
-    // In-place operations keep the memory of tiles. Expressions that were deferred before use the old values.
+    // In-place operations keep the memory of tiles. Expressions that were deferred before the update use the old
+    // values.
     BlockArray to = m.copy(), floats = a.copy();
     const Storage* const memory = to.tile(0, 0).array().view().storage.get();
     const BlockArray before = to + 1;
@@ -312,7 +313,7 @@ TEST_P(OnEveryDevice, TransposeHasTheSameSyntaxForArraysAndBlockArrays) {
     }
 }
 
-TEST_P(OnEveryDevice, MatmulCholeskyAndTriangularSolve) {
+TEST_P(OnEveryDevice, MatmulCholeskyAndTriangularSolveMatchArrays) {
   const DeviceScope there(Device{});
   const Array x = random_uniform({11, 7}, 1), y = random_uniform({7, 5}, 2), right = random_uniform({11, 3}, 4);
   const Array spd = matmul(x, x.transpose()) + 11 * BlockArray::identity(11, {11, 11}).gather();
@@ -435,7 +436,7 @@ TEST_P(OnEveryDevice, StencilsOfLargeTilesMatchTheWholeArray) {
           }
       }
       if (d == 0) continue;
-      // Neighbours that `f` stores stay valid, and writes to one neighbour are visible in all of them.
+      // Neighbours that `f` stores stay valid, and writes to one neighbour are visible in all neighbours.
       std::optional<Array> kept, later;
       const BlockArray one = BlockArray::from(x, Shape{rows, columns});
       stencil(one, {.distance = d, .edge = edge, .value = 0.5}, [&](const Neighbours& n) {

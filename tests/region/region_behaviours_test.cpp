@@ -194,7 +194,7 @@ TEST_P(OnEveryDevice, OverlappingViewsAreOrdered) {
   for (Array& q : quadrants) EXPECT_EQ(order_of(r, {{inout(q)}, {inout(middle)}, {in(q)}}), (std::vector{0, 1, 2}));
   EXPECT_EQ(order_of(r, {{inout(rows)}, {inout(columns)}, {inout(middle)}}), (std::vector{0, 1, 2}));
   EXPECT_EQ(order_of(r, {{inout(of_rows)}, {inout(of_columns)}, {inout(m)}}), (std::vector{0, 1, 2}));
-  // The results must be ordered too.
+  // The computed values must also correspond to this order.
   for (Array& q : quadrants) r.spawn([](Array& v) { v += 1; }, inout(q));
   r.spawn([](Array& v) { v *= 10; }, inout(middle));
   for (Array& q : quadrants) r.spawn([](Array& v) { v += 1; }, inout(q));
@@ -202,7 +202,7 @@ TEST_P(OnEveryDevice, OverlappingViewsAreOrdered) {
   EXPECT_EQ(sum(m).item<float>(), 16 * 11 + 48 * 2);
 }
 
-// Some tasks write overlapping parts, each on another device. Other tasks write disjoint parts that cover the whole
+// Some tasks write overlapping parts, each on a different device. Other tasks write disjoint parts that cover the whole
 // array.
 TEST_P(OnEveryDevice, PartsWrittenOnSeveralDevicesAreMerged) {
   const std::vector<Device> devices = four();
@@ -246,7 +246,7 @@ TEST_P(OnEveryDevice, ChainOfTasksIsOrderedThroughACopy) {
   EXPECT_EQ(c.to_vector<float>(), Floats(16, 20 * (2 + 21) / 2.0f));
 }
 
-TEST_P(OnEveryDevice, TreeReductionOfThousandArrays) {
+TEST_P(OnEveryDevice, TreeReductionComputesTheSumOfAllArrays) {
   const std::size_t n = GetParam().backend == Backend::cpu ? 1000 : 100;
   std::vector<Array> all;
   for (std::size_t i = 0; i < n; ++i) all.push_back(on(GetParam(), {8}, static_cast<double>(i)));
@@ -258,7 +258,7 @@ TEST_P(OnEveryDevice, TreeReductionOfThousandArrays) {
   EXPECT_EQ(all[0].to_vector<float>(), Floats(8, static_cast<float>(n * (n - 1) / 2)));
 }
 
-TEST_P(OnEveryDevice, TiledCholeskyInRegion) {
+TEST_P(OnEveryDevice, TiledCholeskyInARegionMatchesCholesky) {
   const bool fast = GetParam().backend == Backend::cpu;
   const std::int64_t n = fast ? 300 : 40, side = n / 10;
   const Array x = random_uniform({n, n}, 3, -1, 1, home);

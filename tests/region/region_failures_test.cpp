@@ -155,7 +155,7 @@ TEST_P(OnEveryDevice, TasksSkippedByCancellationAreReported) {
   r.wait();  // not reported, because the caller cancelled it
   r.spawn({.name = "next"}, add, inout(x));
   expect_throw<TaskCancelled>([&] { r.wait(); }, {"stopped", "cancelled", "next"});
-  r.spawn(add, inout(x));  // was already reported
+  r.spawn(add, inout(x));  // the cancellation was already reported
   r.wait();
   EXPECT_EQ(x.to_vector<float>(), Floats(4, 2));
 }
@@ -210,7 +210,7 @@ TEST_P(OnEveryDevice, NestedTasksOnOtherDeviceLeaveOtherPartsUsable) {
             inout(rows));
     }
   }
-  // The task has only a triangle. The other elements of the matrix must not change.
+  // The task can access only a triangle. The other elements of the matrix must not change.
   r.spawn(
       [there = Scope(other())](Array& m) {
         Region inner({.scope = there});

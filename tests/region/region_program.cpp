@@ -259,7 +259,7 @@ float computed_on_own_arrays(float by, const Scope& there, std::chrono::microsec
     }
     inner.spawn([](const Array& from, Array& to) { to += from; }, in(t), inout(u));
     for (int i = 0; i < 4; ++i) inner.spawn([](Array& v) { v += 1; }, reduce(Combine::sum, u));
-    // A task with one of the arrays as argument creates tasks on an array of its own.
+    // A task with one of the arrays as argument creates tasks on a local array.
     inner.spawn(
         [delay](Array& v) {
           Array one = Array::zeros({4, 3});
@@ -348,7 +348,7 @@ void RegionProgram::commuting(Region& r) {
   }
 }
 
-/// Creates a reduction with a result that is an argument of another task.
+/// Creates a reduction whose result is an argument of another task.
 void RegionProgram::by_a_number(Region& r) {
   const Use from{up_to(all_.size()), box(), Access::in};
   const auto number = std::make_shared<float>();        // computed by the tasks
@@ -513,7 +513,7 @@ std::string RegionProgram::run() {
     if (open_) return ++counts_.open, std::string();
   }
   if (captured_.to_vector<float>() != std::vector<float>(side, captured_value_))
-    return "the captured array has " + std::to_string(captured_.to_vector<float>()[0]) + " in place of " +
+    return "the captured array has " + std::to_string(captured_.to_vector<float>()[0]) + " instead of " +
            std::to_string(captured_value_);
   failed_.clear();
   for (std::size_t i = 0; i < all_.size(); ++i) combine(i, {}, Step{"the program reads all"});
@@ -522,7 +522,7 @@ std::string RegionProgram::run() {
     for (std::size_t k = 0; k < got.size(); ++k)
       if (got[k] != all_[i].cells[k].value)
         return "matrix " + std::to_string(i) + " has " + std::to_string(got[k]) + " at " + std::to_string(k) +
-               " in place of " + std::to_string(all_[i].cells[k].value);
+               " instead of " + std::to_string(all_[i].cells[k].value);
   }
   return {};
 }

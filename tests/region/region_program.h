@@ -49,7 +49,7 @@ class RegionProgram {
   struct Cell {
     float value = 0;
     bool failed = false;          ///< true if the last task that wrote it failed
-    bool failed_commute = false;  ///< true if one of the commuting tasks that wrote it last failed
+    bool failed_commute = false;  ///< true if one of the last commuting tasks that wrote it has failed
   };
   using Cells = std::vector<Cell>;
   /// Expected contributions to a reduction that was not combined yet.
@@ -155,13 +155,13 @@ class RegionProgram {
   float captured_value_ = 0;                ///< expected value of its elements
   std::optional<std::size_t> captured_by_;  ///< last step of this region that captured it
   std::vector<Step> steps_;                 // steps of this region
-  std::stop_source stop_;                   // stops some of them
+  std::stop_source stop_;                   // stops some of these steps
   std::vector<Use> failed_;                 ///< parts that failed tasks wrote and that were not overwritten since
   bool expects_error_ = false;
   std::vector<Combine> combined_;  ///< operations of reductions that were combined before the step being checked
   /// Operations that failed to combine in this region; errors of later steps may contain them too.
   std::vector<Combine> failed_to_combine_;
-  bool open_ = false;  ///< true if it is unknown from the tasks' records whether slots were combined
+  bool open_ = false;  ///< true if the tasks' records do not show whether slots were combined
   Counts counts_;
   std::string text_;
 };

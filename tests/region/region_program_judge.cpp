@@ -153,7 +153,7 @@ std::string RegionProgram::judge(Step& s, bool left) {
   if (s.failed != (!began || failed))
     return s.failed ? "an error was reported for a task that succeeded" : "a failure was not reported";
   if (failed && (end != End::error || names.size() != 1)) return "it threw, but another error was reported";
-  // Check whether it could have run.
+  // Check whether the task could have run.
   combine_before();
   if (open_) return {};
   bool must_skip = s.after && steps_[*s.after].failed, may_skip = must_skip;
@@ -177,7 +177,7 @@ std::string RegionProgram::judge(Step& s, bool left) {
     return "it was skipped, but its error names no failed dependency";
   if (failed) ++counts_.threw;
   if (!began) ++(end == End::cancelled ? counts_.cancelled : counts_.skipped);
-  // A cancellation is not an error of the region, but tasks that are skipped because of it are.
+  // A cancellation is not an error of the region, but a task that is skipped because of it is one.
   if (s.in_region && (end == End::error || (end == End::cancelled && names.size() > 1))) expects_error_ = true;
   if (began && (!failed || s.effect_if_it_throws))
     if (std::string wrong = s.effect(); !wrong.empty()) return wrong;

@@ -109,11 +109,11 @@ TEST(RegionPrograms, MatchSequentialExecutionOnOneTwoAndFourDevices) {
   EXPECT_EQ(ordering_faults(), "");
   const auto n = [](std::uint64_t c) { return static_cast<unsigned long long>(c); };
   std::printf(
-      "%llu tasks, of which %llu threw, %llu were skipped, %llu cancelled; %llu reductions combined, %llu not because "
-      "tasks failed; %llu programs ended early because that was ambiguous\n",
+      "%llu tasks, of which %llu threw, %llu were skipped, %llu cancelled; %llu reductions were combined, %llu were "
+      "dropped because tasks failed; %llu programs ended early because the outcome was ambiguous\n",
       n(counts.tasks), n(counts.threw), n(counts.skipped), n(counts.cancelled), n(counts.combined), n(counts.dropped),
       n(counts.open));
-  if (programs() >= 100) {  // if there are only few programs, there may be none
+  if (programs() >= 100) {  // with only a few programs, there may be none
     EXPECT_GT(counts.threw, 0u);
     EXPECT_GT(counts.skipped, 0u);
     EXPECT_GT(counts.cancelled, 0u);

@@ -196,7 +196,8 @@ TEST_P(OnEveryDevice, OnlyOverlappingReductionsAreCombined) {
   r.spawn(add, reduce(Combine::sum, first));  // the product is combined or skipped before this task
   EXPECT_THROW(r.wait(), TaskError);
   synchronize();  // waits for all tasks, including skipped ones
-  EXPECT_EQ(x.to_vector<float>(), Floats(8, 8)) << "nothing is lost of what was not used before the error was observed";
+  EXPECT_EQ(x.to_vector<float>(), Floats(8, 8))
+      << "contributions that were not used before the error was observed are kept";
 }
 
 TEST_P(OnEveryDevice, NestedReductionsAreCombinedIfOuterRegionIsCancelled) {

@@ -297,11 +297,11 @@ std::string error_of(const auto& task) {
   return "no error";
 }
 
-TEST_P(OnEveryDevice, DetectsConcurrentTasksThatCapturedOneArrayIfOneWrites) {
+TEST_P(OnEveryDevice, DetectsConcurrentTasksThatCaptureAnArrayIfOneOfThemWrites) {
   const Scope here{current_device()};
   Array x = Array::wrap(Storage::allocate(current_device(), 32, "weights"), DType::f32, {8});
   x.fill(1);
-  // Other tasks use `x` while the first task is running, after this task has written `x` or created a task.
+  // Other tasks use `x` while the first task is running, after the first task has written `x` or created a task.
   const auto while_running = [&](auto&& first, auto&& others) {
     std::atomic<bool> used = false, done = false;
     const Task<void> runs = spawn({.scope = here}, [&] {
@@ -334,7 +334,7 @@ TEST_P(OnEveryDevice, DetectsConcurrentTasksThatCapturedOneArrayIfOneWrites) {
   EXPECT_EQ(x.to_vector<float>(), Floats(8, 7));
 }
 
-TEST_P(OnEveryDevice, EmptyAccessesDoNotOrderCopyOrInvalidate) {
+TEST_P(OnEveryDevice, EmptyAccessesCauseNoOrderingCopiesOrInvalidation) {
   const Device here = current_device(), other = here == Device{} ? Device{Backend::interp, 0} : Device{};
   Array m = Array::zeros({6, 4}).copy().eval(), nothing = Array::zeros({0, 3});
   Array none = m.slice(0, 6, 6), of_none = none.slice(1, 1, 3), row = m.slice(0, 2, 3).slice(1, 0, 1);
@@ -435,7 +435,7 @@ TEST_P(OnEveryDevice, NestedTasksStayWithinParentAccesses) {
         inner.wait();
         m *= 2;
         Array row = m.slice(0, 0, 1);
-        // The parent task ends after it.
+        // The parent task ends after this task.
         spawn([](Array& v) { std::this_thread::sleep_for(5ms), v += 100; }, inout(row));
       },
       inout(x));
@@ -495,7 +495,7 @@ TEST_P(OnEveryDevice, NestedTasksUseLocalArrays) {
           .fetch(),
       expected);
   EXPECT_EQ(y.to_vector<float>(), Floats(16, 2));
-  // They may not use arrays of other tasks.
+  // Nested tasks cannot use arrays of other tasks.
   std::atomic<bool> done = false;
   const Task<void> uses = spawn(
       {.scope = here},
@@ -637,7 +637,7 @@ TEST_P(OnEveryDevice, TasksMakeOnlyNecessaryCopies) {
   EXPECT_EQ(copies([&] { EXPECT_EQ((z + 1).to_vector<float>(), Floats(1024, 6)); }), Pair(0, !local));
   // Partly overwritten: the other elements are needed, so they must be valid on the device.
   Array part = z.slice(0, 0, 10);
-  EXPECT_EQ(copies([&] { run([](Array& v) { v.fill(9); }, out(part)); }), Pair(0, 0)) << "already valid there";
+  EXPECT_EQ(copies([&] { run([](Array& v) { v.fill(9); }, out(part)); }), Pair(0, 0)) << "already valid on the device";
   EXPECT_EQ(sum(z).item<float>(), 5 * 1014 + 90);
   // Writing on the CPU invalidates the replica.
   z.fill(1);
@@ -688,7 +688,7 @@ TEST_P(OnEveryDevice, ParallelForCallsEachIndexOnce) {
   if (executor::Executor::instance().threads() > 1 && is_built_in(current_device().backend)) {
     EXPECT_TRUE(together);
   }
-  // If a chunk throws, its remaining indices are skipped, and the other chunks run. Errors are reported like for any
+  // If a chunk throws, its remaining indices are skipped, and the other chunks run. Errors are reported as for any
   // region.
   std::atomic<int> ran = 0;
   const Task<void> all = r.parallel_for({.name = "loop"}, {0, 100, 10}, [&](int i) {

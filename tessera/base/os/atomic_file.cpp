@@ -60,8 +60,8 @@ fs::path target(fs::path file) {
   return error ? file : whole;
 }
 
-/// True for pipes and terminals. Also true for /dev/stdout if it is redirected to a file, because others may write to
-/// that file.
+/// True for pipes and terminals. Also true for /dev/stdout if it is redirected to a file, because other processes may
+/// write to that file.
 bool special(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);

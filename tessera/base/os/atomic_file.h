@@ -12,8 +12,8 @@
 namespace tessera::os {
 
 /// Returns why the content of a file must not be trusted: "it belongs to another user (uid 1000)", "it is not a regular
-/// file". Returns std::nullopt if the file does not exist, or if it is a regular file or a link to one that this user
-/// or root owns.
+/// file". Returns std::nullopt if the file does not exist, if it is a regular file that this user or root owns, or if
+/// it is a link to such a file.
 std::optional<std::string> why_not_trusted(const std::filesystem::path& file);
 
 /// Reads a trusted file. Returns std::nullopt if it does not exist. Throws ArgumentError with the cause if it cannot be
@@ -27,9 +27,8 @@ int write_all(int number, std::string_view bytes);
 struct WriteOptions {
   /// Also accepts files that cannot be replaced: pipes, /dev/stdout, mount points, and another user's file in a shared
   /// folder. They are written in place, so the old content is lost if writing fails midway. Data is appended to files
-  /// that are not regular. If the program's own output goes to the same file, flush it first and write nothing
-  /// afterwards, because that would overwrite the new content. If false, only regular files that can be replaced are
-  /// accepted.
+  /// that are not regular. If the program's output goes to the same file, flush it first and write nothing afterwards,
+  /// because that would overwrite the new content. If false, only regular files that can be replaced are accepted.
   bool anything = true;
   bool makes_folders = true;  ///< creates missing parent folders; if false, throws if one is missing
   bool flush_to_disk = true;  ///< calls fsync before renaming, so that the file survives a power failure

@@ -122,7 +122,7 @@ Spawned spawn(std::span<const std::string> command, const std::string& mark, int
 }
 
 /// Returns whether the child has ended. Stores the result of waitpid in `status`. Sets `known` to false if another call
-/// of waitpid has collected it.
+/// of waitpid has collected the status.
 bool ended(pid_t child, int& status, bool& known) {
   const pid_t got = ::waitpid(child, &status, WNOHANG);
   if (got == child) return known = true;

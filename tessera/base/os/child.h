@@ -18,7 +18,7 @@ inline constexpr int answer_descriptor = 3;
 struct ChildOutcome {
   enum class End : unsigned char {
     not_started,      ///< `reason` has the cause
-    exited,           ///< `code` is its exit code; -1 if unknown
+    exited,           ///< `code` is the exit code; -1 if unknown
     signalled,        ///< `code` is the signal
     timed_out,        ///< killed at the time limit
     too_much_memory,  ///< killed because it exceeded the memory limit
@@ -39,8 +39,8 @@ struct ChildLimits {
 };
 
 /// Runs `command` (a path and arguments). Adds an argument that the program must pass to `become_supervised_child`. The
-/// child inherits the environment, but not standard input and open files. Returns when the child and all processes that
-/// it started have ended. Does not throw.
+/// child inherits the environment, but neither standard input nor open files. Returns when the child and all processes
+/// that it started have ended. Does not throw.
 ChildOutcome run_child(std::span<const std::string> command, const ChildLimits& limits);
 
 /// Returns the name of a signal: "SIGSEGV".

@@ -41,7 +41,7 @@ void after_fork_in_child() {
   if (inside != mine) amid = true;
   inside = mine;
   forking = 0;
-  ::pthread_mutex_unlock(&lock);  // otherwise, the thread sanitizer reports it as locked
+  ::pthread_mutex_unlock(&lock);  // otherwise, the thread sanitizer reports the mutex as locked
   lock = PTHREAD_MUTEX_INITIALIZER;
   changed = PTHREAD_COND_INITIALIZER;
 }

@@ -15,7 +15,7 @@ extern constinit std::atomic<std::uint32_t> fork_count;
 /// Returns the number of forks between the initial process and this one. Costs one load.
 inline std::uint32_t fork_generation() { return detail::fork_count.load(std::memory_order_relaxed); }
 
-/// While an object exists, fork() in other threads waits, for at most ten seconds. For short operations with an
+/// While an object exists, fork() in other threads waits, for at most ten seconds. Used for short operations with an
 /// intermediate state that a child could not use, such as loading a library. Guards can be nested.
 class ForkGuard {
  public:
@@ -30,8 +30,9 @@ class ForkGuard {
 bool forked_during_guard() noexcept;
 
 /// Per-process state, such as locks and the data they guard. A forked child creates a new T on first use. If T has a
-/// constructor that takes a pointer to the parent's T, it is used; it may read only atomics of the parent's object.
-/// Usable before static initialisation and until the process ends. Objects are destroyed only by `drop`.
+/// constructor that takes a pointer to the parent's T, this constructor is called. It may read only atomics of the
+/// parent's object. Usable before static initialisation and until the process ends. Objects are destroyed only by
+/// `drop`.
 template <class T>
 class PerProcess {
  public:
@@ -47,7 +48,7 @@ class PerProcess {
   }
   T* operator->() { return &get(); }
   T& operator*() { return get(); }
-  /// Destroys this process's object. It must not be in use.
+  /// Destroys this process's object. The object must not be in use.
   void drop() noexcept {
     Entry* const entry = current_.exchange(nullptr);
     if (entry != nullptr && entry->generation == fork_generation()) delete entry;

@@ -37,16 +37,16 @@ struct DeviceFile {
 /// Returns the existing files among /dev/nvidia*, /dev/kfd, /dev/dri/renderD* and /dev/dxg.
 std::vector<DeviceFile> device_files(const std::filesystem::path& root = system_root());
 
-/// Returns the container runtime: "docker", "podman", "kubernetes" or "lxc". Returns "container" for others and an
-/// empty string outside of a container.
+/// Returns the container runtime: "docker", "podman", "kubernetes" or "lxc". Returns "container" for other runtimes and
+/// an empty string outside of a container.
 std::string container(const std::filesystem::path& root = system_root());
 /// Returns the version of NVIDIA's kernel module, such as "580.95.05". Returns an empty string if it is not loaded.
 std::string nvidia_kernel_driver(const std::filesystem::path& root = system_root());
 /// Returns an id that changes at each boot. Returns an empty string if the system has none.
 std::string boot_id(const std::filesystem::path& root = system_root());
 
-/// Returns a line that describes all of the above and the current user. Cached driver results become invalid if it
-/// changes.
+/// Returns a line that describes all of the above and the current user. Cached driver results become invalid if this
+/// line changes.
 std::string hardware_fingerprint(const std::filesystem::path& root = system_root());
 
 /// Returns "path size time inode" for a file, following links. Returns "path -" if it does not exist.

@@ -16,7 +16,7 @@ namespace tessera {
 class InputFile {
  public:
   /// Opens `path`. Throws ArgumentError if the file does not exist, is not readable or is not a regular file. Throws
-  /// FormatError if it is empty, DeviceError if the system fails to read it.
+  /// FormatError if the file is empty, and DeviceError if the system fails to read it.
   explicit InputFile(std::string path);
   ~InputFile();
   InputFile(InputFile&& other) noexcept;

@@ -24,7 +24,7 @@ class Library {
   const std::string& file() const { return file_; }
   /// The loader's message for each name, if no library was opened.
   const std::string& reason() const { return reason_; }
-  /// Returns the missing dependency ("libimf.so") if loading failed for that reason, else an empty string.
+  /// If loading failed because a dependency is missing, returns the dependency ("libimf.so"), else an empty string.
   const std::string& missing() const { return missing_; }
   /// Returns the address of a symbol; null if the library does not define it.
   void* symbol(const char* name) const;

@@ -11,7 +11,7 @@
 
 namespace tessera::os {
 
-/// Returns the file that the loader would open for a name. Searches LD_LIBRARY_PATH, the folder of our own library,
+/// Returns the file that the loader would open for a name. Searches LD_LIBRARY_PATH, the folder of Tessera's library,
 /// ldconfig's cache and the default folders. For a path, only checks that it exists. If a macOS framework has no
 /// library file, returns its folder. Returns an empty string if nothing is found. (`cache` is for tests.)
 std::string loader_file(const std::string& name, const std::filesystem::path& cache = "/etc/ld.so.cache");

@@ -10,9 +10,9 @@ namespace tessera::os {
 unsigned make_thread_key(void (*destroy)(void*)) noexcept;
 void set_thread_value(unsigned key, void* value) noexcept;
 
-/// One T per thread, created on first use. It is destroyed after the thread's thread_local objects. If the destructor
-/// of such an object uses it later, it is created again. The object of the exiting thread is kept for the destructors
-/// of static objects. `Use` distinguishes objects of the same type.
+/// One T per thread, created on first use. It is destroyed after the thread's thread_local objects. If another
+/// destructor uses it later, it is created again. The object of the exiting thread is kept for the destructors of
+/// static objects. `Use` distinguishes objects of the same type.
 template <class T, class Use>
 class PerThread {
  public:

@@ -166,7 +166,7 @@ fs::path without_slash(fs::path path) { return path.has_filename() ? path : path
 
 }  // namespace
 
-// Without this, a trailing slash would make open() follow a link.
+// Removes a trailing slash, which would make open() follow a link.
 PrivateStore::PrivateStore(fs::path folder) : folder_(without_slash(std::move(folder))) {}
 
 std::optional<std::string> PrivateStore::why_not_written() const {

@@ -16,8 +16,8 @@ namespace tessera::os {
 
 /// Stores only a path. The disk is not accessed before a member function is called. Any number of threads and processes
 /// may use the same folder. The folder is not used if another user owns it, if other users can write to it, or if it is
-/// a symbolic link; this is logged once. Errors of the disk never cause exceptions. Throws ArgumentError if an entry's
-/// name contains characters other than letters, digits, '.', '_' and '-', or starts with '.'.
+/// a symbolic link; this is logged once. Disk errors never cause exceptions. Throws ArgumentError if an entry's name
+/// contains characters other than letters, digits, '.', '_' and '-', or starts with '.'.
 class PrivateStore {
  public:
   /// Creates a store for a folder. If the path is empty, the store has no entries and is not writable.
@@ -51,7 +51,7 @@ class PrivateStore {
   /// files of entries with such names.
   void remove_stale(std::string_view before, std::string_view after) const;
 
-  /// A lock on an entry. It is released by the destructor or when the process ends, even if it is killed.
+  /// A lock on an entry. It is released by the destructor or when the process ends, even if the process is killed.
   class Lock {
    public:
     Lock(Lock&& other) noexcept;
@@ -65,7 +65,7 @@ class PrivateStore {
     int file_, folder_;
     std::string name_;
     bool waited_;
-    std::uint32_t generation_;  ///< fork generation; the copy of a forked child does not own the lock
+    std::uint32_t generation_;  ///< fork generation; a forked child's copy does not own the lock
   };
   /// Locks an entry against all threads and processes. The entry need not exist. Waits for at most `limit`. Returns
   /// std::nullopt on timeout or if the store is not writable; callers then continue without the lock.

@@ -45,7 +45,7 @@ unsigned affinity_cores() {
 }
 
 // Returns the number of cores that a control group allows; infinity if unlimited. In version 2, cpu.max contains "quota
-// period" or "max period". In version 1, both numbers have their own file.
+// period" or "max period". In version 1, each number is in a separate file.
 double group_cores(const fs::path& folder) {
   std::ifstream both(folder / "cpu.max");
   std::string quota;

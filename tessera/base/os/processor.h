@@ -23,8 +23,8 @@ unsigned usable_cores(const std::filesystem::path& proc = "/proc",
 int current_core() noexcept;
 
 /// Prevents the calling thread from running on `core` during the object's lifetime, if another core is allowed. If the
-/// affinity mask is changed meanwhile, that change is kept. Has no effect if the system rejects the change or has more
-/// than 1,024 cores.
+/// affinity mask is changed during that time, the change is kept. Has no effect if the system rejects the change or has
+/// more than 1,024 cores.
 class AvoidCore {
  public:
   explicit AvoidCore(int core) noexcept;

@@ -30,7 +30,7 @@ struct GroupMemory {
 std::optional<GroupMemory> group_memory(const std::filesystem::path& proc = "/proc",
                                         const std::filesystem::path& groups = "/sys/fs/cgroup");
 
-/// Returns whether `bytes` of memory are available now, by mapping and unmapping them. For code that cannot handle
+/// Returns whether `bytes` of memory are available now, by mapping and unmapping them. Used by code that cannot handle
 /// failed allocations. Other threads may allocate the memory afterwards.
 bool can_allocate(std::uint64_t bytes) noexcept;
 

@@ -103,7 +103,7 @@ BackendReport report_without_driver(Backend backend) {
   return r;
 }
 
-constexpr const char* untried = "listed by the driver; no kernel has been run on it yet";
+constexpr const char* untried = "listed by the driver; no kernel has been run on the device yet";
 
 /// Logs what was tried and the result: "cuda: supported, libcuda.so: no such file".
 void log_answer(const BackendReport& report) {
@@ -355,7 +355,7 @@ std::optional<Device> same_card(Device device) {
       if (other.identity == info.identity) out.push_back(&other);
     return out;
   };
-  // Partitions of a GPU may share its address and can then not be identified by it.
+  // Partitions of a GPU may share its address, which then does not identify them.
   if (alike(device.backend).size() != 1) return std::nullopt;
   for (Backend backend : all_backends) {
     if (backend == device.backend) return std::nullopt;

@@ -138,13 +138,13 @@ std::optional<Asked> ask(const std::vector<std::string>& command, Backend backen
     return std::nullopt;
   }
   // A complete answer is valid even if the driver crashed afterwards. An exception is a driver that killed the
-  // supervisor: in the program, it would have killed an unrelated process.
+  // supervisor: in the program, the driver would have killed an unrelated process.
   if (!child.answer.empty() && child.end != End::too_much_answer && !child.unwatched) {
     try {
       Json json = parse_json(child.answer);
       if (json.at("protocol") == protocol && json.at("tessera") == TESSERA_VERSION) return Asked{.answer = json};
-      say_once(
-          fmt::format("{} has another version of Tessera: drivers are loaded into this process directly", command[0]));
+      say_once(fmt::format("{} is from another version of Tessera: drivers are loaded into this process directly",
+                           command[0]));
       return std::nullopt;
     } catch (const std::exception& e) {
       logging::debug(fmt::format("tessera-probe's answer cannot be read: {}", e.what()));
@@ -230,7 +230,7 @@ std::optional<fs::path> probe_program() {
 bool devices_are_tried() { return settings().probe != "list"; }
 
 std::chrono::seconds longest_probe() {
-  return std::chrono::seconds((1 + longer) * settings().probe_timeout + 10);  // plus the time to terminate it
+  return std::chrono::seconds((1 + longer) * settings().probe_timeout + 10);  // plus the time to terminate the process
 }
 
 std::optional<Answer> probe(const fs::path& program, Backend backend, const VendorDriver& part) {
@@ -243,7 +243,7 @@ std::optional<Answer> probe(const fs::path& program, Backend backend, const Vend
   if (asked->state == DeviceState::enumerated) {
     try {
       report = report_of(asked->answer, backend);
-      // Don't cache a report without devices: devices may appear when another program or a service changes its state.
+      // Don't cache a report without devices: devices may appear when another program or service starts or stops.
       answer.holds = report.devices.empty() ? Validity::now : Validity::always;
     } catch (const std::exception& e) {
       unreadable(report, report.file, backend, e);
@@ -328,7 +328,7 @@ int probe_main(std::span<const std::string> arguments) {
     try {
       driver->allow({words.size() > 1 ? words[1] : std::string()});
       report = driver->enumerate();
-    } catch (const std::exception& e) {  // an error of our own code or out of memory, not a crash of the driver
+    } catch (const std::exception& e) {  // an error in Tessera's code or out of memory, not a crash of the driver
       report = {
           .state = DeviceState::loaded, .reason = e.what(), .remedy = "The cause may be temporary; it will be retried"};
     }

@@ -26,9 +26,9 @@ std::chrono::seconds longest_probe();
 
 /// How long a probe result may be cached for other processes.
 enum class Validity : std::uint8_t {
-  now,        ///< not cached, because the next probe may give another result
+  now,        ///< not cached, because the next probe may return a different result
   temporary,  ///< cached for 10 minutes, for errors that may disappear but are slow to probe, such as a hang
-  always      ///< cached until something changes on which it depends
+  always      ///< cached until something that it depends on changes
 };
 inline constexpr std::chrono::minutes temporary_validity{10};
 
@@ -42,14 +42,14 @@ std::optional<Answer> probe(const std::filesystem::path& program, Backend backen
 
 /// Result of opening a device and running the first kernel on it in a helper process.
 struct Trial {
-  /// verified: the device works. quarantined: it computed a wrong result. crashed, hung: the helper process did.
-  /// enumerated: the driver returned an error that may be temporary, because another program uses the device or its
-  /// memory.
+  /// verified: the device works. quarantined: it computed a wrong result. crashed, hung: the helper process crashed or
+  /// hung. enumerated: the driver returned an error that may be temporary, because another program uses the device or
+  /// its memory.
   DeviceState state = DeviceState::enumerated;
   Validity holds = Validity::now;
   bool out_of_memory = false;  ///< the driver reported out of memory
   std::string reason, remedy;
-  BackendReport seen;  ///< the driver's report in the helper process, if it got that far
+  BackendReport seen;  ///< the driver's report in the helper process, if the process got that far
 };
 /// Like `probe`, but opens the device with this index in the part. `who` is the device's name for messages.
 std::optional<Trial> run_trial(const std::filesystem::path& program, Backend backend, const VendorDriver& part,
@@ -60,8 +60,8 @@ std::optional<Trial> run_trial(const std::filesystem::path& program, Backend bac
 std::vector<std::string> files_found(const std::vector<std::string>& names);
 
 /// Entry point of tessera-probe. `arguments` are a backend's name, the part's name if it has one, "--open=N" to open a
-/// device, and the arguments that `os::run_child` appends. Without the latter, the answer is written to standard
-/// output. Ends the process instead of returning.
+/// device, and the arguments that `os::run_child` appends. Without the arguments of `os::run_child`, the answer is
+/// written to standard output. Ends the process instead of returning.
 int probe_main(std::span<const std::string> arguments);
 
 }  // namespace tessera

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Probe results cached on disk. They avoid starting every driver again in each program, and waiting again for a driver
-// that hangs. A result is valid until something changes on which it may depend. Internal to device/.
+// Probe results cached on disk. They save each program from starting every driver again, and from waiting again for a
+// driver that hangs. A result is valid until something that it may depend on changes. Internal to device/.
 #pragma once
 
 #include <chrono>
@@ -15,9 +15,9 @@
 
 namespace tessera {
 
-/// Returns everything that a part's probe result may depend on: files, environment variables, device files, boot id and
-/// our version. Returns an empty string if the part's libraries are unknown; its results are then not cached. The key
-/// contains values of variables, which may be secret, so only its hash is written to disk.
+/// Returns everything that a part's probe result may depend on: files, environment variables, device files, the boot id
+/// and Tessera's version. Returns an empty string if the part's libraries are unknown; its results are then not cached.
+/// The key contains values of variables, which may be secret, so only its hash is written to disk.
 std::string probe_cache_key(Backend backend, const VendorDriver& part, const std::filesystem::path& program);
 
 /// Returns a line with path, size, time and inode for each file that the loader would open for a part, and for the

@@ -15,7 +15,7 @@ namespace tessera {
 std::string report_json(const BackendReport& report);
 /// Parses a report. Throws FormatError if a field is missing or has the wrong type, or if a name is unknown.
 BackendReport report_from_json(const nlohmann::ordered_json& json);
-/// Parses untrusted JSON. Throws FormatError if it is invalid or nested deeper than our reports. The depth is limited
+/// Parses untrusted JSON. Throws FormatError if it is invalid or nested more deeply than a report. The depth is limited
 /// because copying, comparing and writing JSON are recursive.
 nlohmann::ordered_json parse_json(std::string_view text);
 

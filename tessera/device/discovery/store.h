@@ -6,9 +6,10 @@
 
 namespace tessera {
 
-/// Returns the cache in TESSERA_CACHE_DIR, else in the folder tessera/ of XDG_CACHE_HOME, else of ~/.cache. It has no
-/// folder if none of these is set. Entries contain no values of environment variables, except the paths of libraries:
-/// keys are hashed, and drivers' messages are redacted with `redact_values` (probe_results.h).
+/// Returns the cache in TESSERA_CACHE_DIR, else in $XDG_CACHE_HOME/tessera, else in ~/.cache/tessera. The cache has no
+/// folder if TESSERA_CACHE_DIR, XDG_CACHE_HOME and HOME are all unset. Entries contain no values of environment
+/// variables, except the paths of libraries: keys are hashed, and drivers' messages are redacted with `redact_values`
+/// (probe_results.h).
 os::PrivateStore private_store();
 
 }  // namespace tessera

@@ -145,7 +145,7 @@ bool try_first(const DeviceInfo& info, const Origin& origin) {
   if (lock && lock->waited()) lock.reset();
   const auto trial = run_trial(origin.program, backend, origin.part, origin.index,
                                fmt::format("{} ({})", to_string(info.device), info.name));
-  if (!trial) return true;  // no helper process was started, which was logged
+  if (!trial) return true;  // the helper process could not be started; this was logged
   const auto& seen = trial->seen.devices;
   if (trial->state == DeviceState::verified || trial->state == DeviceState::enumerated) {
     const auto at = static_cast<std::size_t>(origin.index);

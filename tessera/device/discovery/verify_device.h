@@ -11,8 +11,8 @@
 namespace tessera {
 
 /// Runs the kernel. Returns an empty string if the result is correct, otherwise an error message. Throws the driver's
-/// errors. With `counters`, the kernel may be loaded from the kernel cache. Without, it is always compiled, which also
-/// tests the compiler.
+/// errors. With `counters`, the kernel may be loaded from the kernel cache. Without it, the kernel is always compiled,
+/// which also tests the compiler.
 std::string verify_device(DriverDevice& device, KernelCounters* counters = nullptr);
 
 /// Like verify_device, but runs a second kernel. Called in the helper process. The kernel uses math functions,

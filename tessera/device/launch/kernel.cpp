@@ -247,7 +247,7 @@ void Kernel::launch(const std::array<std::uint64_t, 3>& shape, std::span<const L
   if (!something) return;
   variant.index64 = needs_index64(fn, shape, told);
 
-  // Before locking or using a queue, because flushing launches kernels.
+  // Flush before locking or using a queue, because flushing launches kernels.
   for (const std::uint32_t p : s.facts.buffers)
     if (s.facts.writes[p]) arguments[p].view.storage->flush_readers();
 

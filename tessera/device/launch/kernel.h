@@ -26,7 +26,7 @@ class Kernel {
   ir::Hash hash() const;                 ///< Hash of the kernel's IR; equal kernels have equal hashes.
 
   /// Enqueues the kernel on the device of its buffers. `shape` is the number of threads along each dimension for map
-  /// kernels and the number of blocks for block kernels. If any of them is 0, arguments are checked but nothing runs.
+  /// kernels and the number of blocks for block kernels. If an extent is 0, the arguments are checked but nothing runs.
   /// If `queue` is null, the device's current queue is used. A kernel without buffers runs on the device of `queue`,
   /// else on current_device(). Pending expressions that read a written buffer are computed first.
   /// Throws KernelError if the arguments do not match the parameters, or if a written buffer partially overlaps another

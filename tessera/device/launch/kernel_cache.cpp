@@ -193,7 +193,7 @@ std::unique_ptr<LoadedKernel> load_cached(DriverDevice& device, const CompileReq
     logging::info(fmt::format("{} is damaged and will be replaced", (kept.folder() / name).string()));
     return nullptr;
   }
-  std::string why = "the device needs another image";
+  std::string why = "the device needs a different image";
   try {
     if (auto kernel = device.load(request, std::string(entry->image))) {
       kept.touch(name, stays_young);

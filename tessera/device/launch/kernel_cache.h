@@ -20,7 +20,7 @@ namespace tessera {
 /// compile_lock.
 struct KernelCounters {
   std::atomic<std::uint64_t> compiled = 0, loaded = 0;  ///< `loaded`: from the cache
-  /// Compiled because the entry was damaged, or because it was rejected.
+  /// Number of kernels compiled because their entries were damaged, and because they were rejected.
   std::atomic<std::uint64_t> damaged = 0, refused = 0;
   std::atomic<bool> kept = false;  ///< true if kernels of this device are cached
   std::string files;               ///< hash of the driver's files; empty until it is computed

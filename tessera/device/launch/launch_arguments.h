@@ -17,7 +17,7 @@ struct LaunchArgument {
   BufferView view;           ///< Empty storage: the argument is a scalar.
   std::uint64_t bits = 0;    ///< The bits of a scalar.
   DType dtype = DType::f32;  ///< The dtype of a scalar.
-  std::int32_t slot = -1;    ///< slot number with which a replay of a recording (sequence.h) changes the scalar
+  std::int32_t slot = -1;    ///< slot through which replays of a Sequence change the scalar; -1: none
   /// Creates a buffer argument.
   LaunchArgument(const BufferView& v) : view(v) {}
   /// Creates a buffer argument.
@@ -37,8 +37,8 @@ struct LaunchArgument {
   }
 };
 
-/// A list of at most 24 arguments. No kernel that is launched through it has more. Throws std::length_error if there
-/// are more.
+/// A list of at most 24 arguments, which is enough for all kernels that are launched through it. Throws
+/// std::length_error if more arguments are added.
 class LaunchArguments {
  public:
   /// Creates an empty list.

@@ -13,8 +13,8 @@ namespace tessera {
 namespace {
 
 constexpr std::uint64_t max_launch_threads = std::uint64_t{1} << 62;
-// Indices from this value on use 64 bits. The margin below 2^31 covers the last step of a loop, splitting into parts,
-// and grids that are rounded up.
+// Indices of at least this value use 64 bits. The margin below 2^31 allows for the last increment of a loop, for ranges
+// that are split, and for grids that are rounded up.
 constexpr std::uint64_t wide_from = (std::uint64_t{1} << 31) - 65536;
 
 std::string describe(const LaunchArgument& a) {
@@ -112,7 +112,7 @@ ArgumentFacts check_arguments(const ir::Function& fn, std::span<const LaunchArgu
           {.operation = "launch " + fn.name,
            .with = {{fn.params[first].name, to_string(*facts.device)}, {p.name, to_string(storage.device())}},
            .wrong = "the buffers are on different devices",
-           .remedy = "Copy one to the other's device first"});
+           .remedy = "Copy all buffers to one device first"});
     }
   }
   return facts;
@@ -132,7 +132,7 @@ bool check_overlap(const ir::Function& fn, const KernelFacts& facts, std::span<c
         continue;
       const Range x = range_of(a), y = range_of(b);
       if (x.memory != y.memory || std::max(x.begin, y.begin) >= std::min(x.end, y.end))
-        continue;  // an empty range overlaps with nothing
+        continue;  // an empty range overlaps no other range
       if (x.begin == y.begin && x.end == y.end && a.dtype == b.dtype) {
         same_twice = true;
         continue;
@@ -189,27 +189,27 @@ void check_capabilities(const ir::Function& fn, const KernelFacts& facts, const 
   };
   const Capabilities& can = info.can;
   if (facts.parameter_bytes > can.max_parameter_bytes) {
-    refuse_here(fmt::format("its parameters take {} bytes, the device allows {}", facts.parameter_bytes,
+    refuse_here(fmt::format("its parameters take {} bytes, but the device allows only {}", facts.parameter_bytes,
                             can.max_parameter_bytes),
                 "Use fewer parameters");
   }
   if (fn.kind != ir::KernelKind::block) return;
   if (fn.threads_per_block() > can.max_block_threads) {
-    refuse_here(
-        fmt::format("a block has {} threads, the device allows {}", fn.threads_per_block(), can.max_block_threads),
-        "Use smaller blocks");
+    refuse_here(fmt::format("a block has {} threads, but the device allows only {}", fn.threads_per_block(),
+                            can.max_block_threads),
+                "Use smaller blocks");
   }
   for (std::size_t d = 0; d < 3; ++d) {
     if (fn.block_size[d] > can.max_block[d]) {
-      refuse_here(fmt::format("a block has {} threads in dimension {}, the device allows {}", fn.block_size[d], d,
-                              can.max_block[d]),
+      refuse_here(fmt::format("a block has {} threads in dimension {}, but the device allows only {}", fn.block_size[d],
+                              d, can.max_block[d]),
                   "Use smaller blocks");
     }
   }
   if (facts.shared_bytes > can.shared_bytes) {
-    refuse_here(
-        fmt::format("a block needs {} bytes of shared memory, the device has {}", facts.shared_bytes, can.shared_bytes),
-        "Use smaller tiles");
+    refuse_here(fmt::format("a block needs {} bytes of shared memory, but the device has only {}", facts.shared_bytes,
+                            can.shared_bytes),
+                "Use smaller tiles");
   }
 }
 

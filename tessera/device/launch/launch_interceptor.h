@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Intercepts the kernel launches of a thread. Installed as `launch_interceptor` of its context. Internal to device/.
+// Intercepts the kernel launches of a thread. Installed as `launch_interceptor` in the thread's context. Internal to
+// device/.
 #pragma once
 
 #include <functional>
@@ -13,8 +14,8 @@ class Kernel;
 class LaunchInterceptor {
  public:
   virtual ~LaunchInterceptor() = default;
-  /// Called instead of the launch, after the arguments are checked. `launch` runs the original launch. Launches by this
-  /// function are not intercepted.
+  /// Called instead of the launch, after the arguments are checked. `launch` runs the original launch. Launches made by
+  /// `launched` itself are not intercepted.
   virtual void launched(const Kernel& kernel, Device device, std::array<std::uint64_t, 3> shape,
                         std::span<const LaunchArgument> arguments, const std::function<void()>& launch) = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A launch that is repeated with different buffers. For operations so small that checking their unchanged scalars and
-// shape would take as long as running them. Internal, for upper layers.
+// A launch that is repeated with different buffers. Used for small operations, for which checking the unchanged scalars
+// and shape would take as long as the operation itself. Internal, for upper layers.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ class Kernel;
 struct LaunchCounter;
 struct OpenDevice;
 
-/// Trivially destructible, like all thread-local objects here.
+/// Trivially destructible, like all thread-local objects of Tessera.
 class PreparedLaunch {
  public:
   static constexpr std::size_t most_arguments = 24, most_buffers = 4;
@@ -40,8 +40,8 @@ class PreparedLaunch {
   /// Allocates uninitialised memory for a result if the launch is ready. Throws OutOfMemory.
   std::shared_ptr<Storage> allocate(std::size_t bytes) const;
   /// Launches the kernel. `queue` is the result of the last call of `ready`. The buffers must be from the device's pool
-  /// and have the original sizes. They must be the same view exactly where the original ones were. `scalars` replace
-  /// the scalars after the last buffer.
+  /// and have the original sizes. Two of them must be the same view if and only if the original ones were. `scalars`
+  /// replace the scalars after the last buffer.
   void operator()(QueueCore& queue, std::span<const Buffer> buffers, std::span<const std::uint64_t> scalars = {}) const;
 
  private:

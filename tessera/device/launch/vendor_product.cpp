@@ -54,14 +54,12 @@ void ask(Library& library, OpenDevice& device) {
   if (library.blas)
     library.counter = &launch_counter(library.blas->name() + ": product", device.device);
   else
-    logging::info(
-        fmt::format("{}: using Tessera's own kernels for matrix products: {}", to_string(device.device), why));
+    logging::info(fmt::format("{}: using Tessera's kernels for matrix products: {}", to_string(device.device), why));
 }
 
 void quarantine(Library& library, const OpenDevice& device, const std::string& why) {
-  logging::warn(
-      fmt::format("{}: {} failed and will not be used again: {}. Matrix products now use Tessera's own kernels",
-                  to_string(device.device), library.blas->name(), why));
+  logging::warn(fmt::format("{}: {} failed and will not be used again: {}. Matrix products now use Tessera's kernels",
+                            to_string(device.device), library.blas->name(), why));
   library.blas = nullptr;
 }
 
@@ -115,8 +113,8 @@ bool vendor_product(const VendorProduct& asked) {
   } catch (const KernelError& e) {
     quarantine(library, device, e.what());
     return false;
-  } catch (const OutOfMemory& e) {  // our own kernels need no workspace
-    logging::info(fmt::format("{}: no memory for the workspace of {}, using Tessera's own kernel for this product: {}",
+  } catch (const OutOfMemory& e) {  // Tessera's kernels need no workspace
+    logging::info(fmt::format("{}: no memory for the workspace of {}, using Tessera's kernel for this product: {}",
                               to_string(where), library.blas->name(), e.what()));
     return false;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products through the vendor's library. Only this file decides between that library and Tessera's own kernels.
+// Matrix products through the vendor's library. Only this file decides between that library and Tessera's kernels.
 #pragma once
 
 #include <string>
@@ -20,12 +20,12 @@ struct VendorProduct {
 /// TESSERA_BLAS:
 ///   off     never
 ///   vendor  all products of f32, f16 and bf16 that the library supports
-///   auto    (default) on NVIDIA and AMD GPUs products with at least 2^25 operations; on GPUs of OpenCL, products with
+///   auto    (default) on NVIDIA and AMD GPUs, products with at least 2^25 operations; on OpenCL GPUs, products with
 ///           at least 2^27 operations and at least 32 operations per byte of their operands
 /// Smaller products take a few microseconds, which is about the library's overhead. On an H200, cuBLASLt multiplies one
-/// row by a matrix of 4096 x 4096 28 times (f32) and 20 times (bf16) as fast as our kernels. CPUs listed by OpenCL are
-/// excluded because `cpu` is faster. Callers only pass matrices with contiguous rows or columns. Does not open the
-/// library.
+/// row by a matrix of 4096 x 4096 28 times (f32) and 20 times (bf16) as fast as Tessera's kernels. CPUs listed by
+/// OpenCL are excluded because `cpu` is faster. Callers only pass matrices with contiguous rows or columns. Does not
+/// open the library.
 bool vendor_product_wanted(Device device, const BlasProduct& product);
 
 /// Enqueues the product on the device's current queue and returns true. Returns false without enqueueing anything if

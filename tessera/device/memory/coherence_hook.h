@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Called before a storage's memory is read or written, so that the task runtime can wait for writers or fetch the
-// newest replica. An interface, because this layer must not depend on task/.
+// Hook that is called before a storage's memory is read or written, so that the task runtime can wait for writers or
+// fetch the newest replica. It is an interface because this layer must not depend on task/.
 #pragma once
 
 namespace tessera {
 
 class Storage;
 
-/// Attached to a storage for the rest of its lifetime. Thread-safe. Called without the storage's lock.
+/// Attached to a storage until the storage is destroyed. Thread-safe. Called without the storage's lock.
 class CoherenceHook {
  public:
   virtual ~CoherenceHook() = default;

@@ -28,11 +28,11 @@ struct PendingRegistry {
   std::uint64_t begun = 0;           ///< id of the newest computation
   static PendingRegistry& of(Device device);
 
-  /// Waits until other threads have enqueued the computations in progress that read this memory. The storages then know
-  /// about them. `hold` owns `lock`. Returns immediately if this thread is computing itself, because two such threads
-  /// could deadlock.
+  /// Waits until other threads have enqueued the computations in progress that read this memory. Their reads are then
+  /// recorded in the storages. `hold` owns `lock`. Returns immediately if this thread is running a computation itself,
+  /// because two such threads could deadlock.
   void await_readers(std::unique_lock<std::mutex>& hold, const Storage& storage);
-  /// Waits until `done` returns true. It is checked whenever `changed` is notified. Throws DeviceError in a forked
+  /// Waits until `done` returns true. `done` is called whenever `changed` is notified. Throws DeviceError in a forked
   /// child, where the computing thread does not exist.
   void await(std::unique_lock<std::mutex>& hold, Device device, const std::function<bool()>& done);
 };
@@ -56,8 +56,8 @@ class PendingReader {
   ~PendingReader() = default;
 };
 
-/// Pending work that a thread is computing but has not launched yet. Arrays may no longer refer to it. Guarded by the
-/// registry's lock.
+/// Pending work that a thread is computing but has not launched yet. The arrays that referred to it may have been
+/// destroyed. Guarded by the registry's lock.
 class PendingWork {
  public:
   virtual bool reads(const Storage& storage) const = 0;

@@ -14,9 +14,9 @@ namespace tessera {
 
 struct OpenDevice;
 
-/// Returns the allocation size for `bytes`. Sizes are at least 256 bytes, then powers of two with three steps in
-/// between, and multiples of 16 MiB from 64 MiB on. There are only few sizes, so that growing shapes can reuse blocks.
-/// Less than a quarter is wasted.
+/// Returns the allocation size for `bytes`. Sizes are at least 256 bytes. Below 64 MiB they are powers of two with
+/// three steps in between, and from 64 MiB on they are multiples of 16 MiB. The small number of sizes lets growing
+/// shapes reuse blocks. Less than a quarter of an allocation is wasted.
 std::size_t size_class(std::size_t bytes);
 
 class MemoryPool {

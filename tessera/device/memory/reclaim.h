@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hook for freeing memory with contents that can be restored. Internal to the library.
+// Hook for freeing memory whose contents can be restored. Internal to the library.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-/// Called before OutOfMemory is thrown for `bytes` on a device. Frees storages on that device with contents that can be
+/// Called before OutOfMemory is thrown for `bytes` on a device. Frees storages on that device whose contents can be
 /// restored, and returns whether it freed any. Runs on the allocating thread, which may hold arbitrary locks.
 using ReclaimMemory = bool (*)(Device device, std::uint64_t bytes);
 /// Sets the hook of this process; null removes it.

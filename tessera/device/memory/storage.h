@@ -30,7 +30,7 @@ struct ReaderLink;
 struct QueueUse {
   std::shared_ptr<QueueCore> queue;    ///< null: nothing to wait for
   std::uint64_t sequence = 0;          ///< Number of the last operation, counted by the queue.
-  std::shared_ptr<DriverEvent> event;  ///< null: recorded as soon as another queue or the host has to wait
+  std::shared_ptr<DriverEvent> event;  ///< null: recorded only when another queue or the host has to wait
 };
 
 /// A device allocation. Arrays and views share it, and it returns to the pool when the last of them is destroyed.
@@ -70,8 +70,8 @@ class Storage {
     return allocation_.handle;
   }
 
-  // Order work of different queues. Called before and after each use on a queue of this device, without the queue's
-  // lock.
+  // The functions below order work of different queues. They are called before and after each use on a queue of this
+  // device, without holding the queue's lock.
 
   /// Makes later work in the queue wait for the last write.
   void before_read(Queue& queue);
@@ -99,12 +99,13 @@ class Storage {
   void flush_readers();
   /// Number of known writes; used to detect that data read earlier is outdated.
   std::uint64_t writes() const { return writes_.load(std::memory_order_relaxed); }
-  /// Sets the name of the array operation that wrote it last, for error messages.
+  /// Sets the name of the array operation that last wrote the storage, for error messages.
   void set_writer(const char* operation) { writer_.store(operation, std::memory_order_relaxed); }
-  /// Returns the name of the array operation that wrote it last; null if unknown.
+  /// Returns the name of the array operation that last wrote the storage; null if unknown.
   const char* writer() const { return writer_.load(std::memory_order_relaxed); }
-  /// Marks the memory as writable through an address outside of Tessera. Operations on it are not deferred until
-  /// unexpose() is called. Both calls must be paired, and both count as writes. Wrapped memory is always exposed.
+  /// Marks the memory as writable by code outside of Tessera. Operations on it are not deferred until unexpose() is
+  /// called. Each call must be paired with a call of unexpose(), and both count as writes. Wrapped memory is always
+  /// exposed.
   void expose();
   void unexpose();  ///< Ends the effect of expose().
   /// True if the memory may change without Tessera's knowledge.
@@ -164,7 +165,7 @@ class Storage {
   static constinit thread_local const Storage* bypassed_;
 };
 
-/// A range of a storage that is passed to a kernel: elements of one dtype from a byte offset on.
+/// A range of a storage that is passed to a kernel: elements of one dtype that start at a byte offset.
 struct BufferView {
   std::shared_ptr<Storage> storage;  ///< The memory; null if there is no buffer.
   std::uint64_t byte_offset = 0;     ///< Byte offset of the first element.
@@ -206,8 +207,8 @@ class Event {
   /// Returns whether the work has ended, successfully or with an error. Does not block.
   bool done() const;
   /// Blocks until the work has ended.
-  /// Throws the error of failed work in the queue if it was not reported yet, like `Queue::finish`. Throws DeviceError
-  /// if the device is lost, ArgumentError while this thread records a Sequence.
+  /// Throws the error of failed work in the queue if that error was not reported yet, like `Queue::finish`. Throws
+  /// DeviceError if the device is lost, and ArgumentError while this thread records a Sequence.
   void wait() const;
 
  private:
@@ -216,8 +217,8 @@ class Event {
   std::shared_ptr<const Point> point_;
 };
 
-/// An in-order queue of a device. Launches and copies return as soon as they are enqueued. On cpu and interp they
-/// return when they have finished. Reads by the host block.
+/// An in-order queue of a device. Launches and copies return as soon as they are enqueued. On cpu and interp, they
+/// return when the work has finished. Reads by the host block.
 class Queue {
  public:
   /// Returns the device's default queue, which is current outside of any QueueScope. It is created on first use and
@@ -243,12 +244,12 @@ class Queue {
   void fill(const BufferView& to, std::uint64_t bits);
   /// Blocks until all submitted work has finished. Throws the error if work failed.
   void finish();
-  /// Returns an event after all work enqueued so far. On a wrapped queue this includes work that the caller enqueued
-  /// directly. Throws ArgumentError while this thread records a Sequence.
+  /// Returns an event that completes after all work enqueued so far. On a wrapped queue this includes work that the
+  /// caller enqueued directly. Throws ArgumentError while this thread records a Sequence.
   Event record();
   /// Makes later work on this queue wait for the event, which must be from the same device. Does not block the host.
-  /// Throws DeviceError if the event is from another device, ArgumentError while this thread records a Sequence. Also
-  /// throws errors of the event's work that are already known, like `Event::wait`.
+  /// Throws DeviceError if the event is from another device, and ArgumentError while this thread records a Sequence.
+  /// Also throws errors of the event's work that are already known, like `Event::wait`.
   void wait(const Event& event);
   /// Returns a use that covers the work enqueued so far, for `Storage::after_write`.
   QueueUse mark();
@@ -261,10 +262,10 @@ class Queue {
   /// during this queue's lifetime. Returns null on cpu and interp.
   void* native_handle();
   /// Calls `enqueue(native_handle())`. `enqueue` enqueues work that reads and writes the given views, and must not wait
-  /// for it. Other uses of these storages are ordered before or after this work, and pending expressions that read the
-  /// written views are computed first. On cpu and interp, the work must be done when `enqueue` returns. `enqueue` may
-  /// destroy kernels and storages but not this queue, and it must not wait for threads that use this queue. `name` is
-  /// used in error messages.
+  /// for this work. Other uses of these storages are ordered before or after this work, and pending expressions that
+  /// read the written views are computed first. On cpu and interp, the work must be done when `enqueue` returns.
+  /// `enqueue` may destroy kernels and storages but not this queue, and it must not wait for threads that use this
+  /// queue. `name` is used in error messages.
   /// Throws ArgumentError if `enqueue` uses this queue through Tessera. Exceptions of `enqueue` propagate.
   void submit_native(std::string_view name, std::span<const BufferView> reads, std::span<const BufferView> writes,
                      const Callback<void(void* native)>& enqueue);

@@ -10,11 +10,11 @@ namespace tessera {
 class Storage;
 
 using UntrackedWriteHook = void (*)(Storage& storage);
-/// Called before the calling thread overwrites memory that has contents but no CoherenceHook. It may attach one. Null
-/// unless the thread runs a task.
+/// Called before the calling thread overwrites memory that has contents but no CoherenceHook. The hook may attach one.
+/// Null unless the thread runs a task.
 extern constinit thread_local UntrackedWriteHook untracked_write_hook;
 
-/// Disables the hook on this thread for the scope's lifetime. For memory that its owner protects with a lock.
+/// Disables the hook on this thread for the scope's lifetime. Used for memory that its owner protects with a lock.
 class UntrackedWritesAllowed {
  public:
   UntrackedWritesAllowed() noexcept : before_(std::exchange(untracked_write_hook, nullptr)) {}

@@ -7,9 +7,9 @@
 
 namespace tessera {
 
-/// While it exists, `device()` is a device with the properties and limits of `like`, but with unlimited memory.
-/// Allocations on it use no memory, launches and copies do nothing, and downloads return zeros. The placement log does
-/// not contain it. Each thread may have its own dry runs.
+/// While this object exists, `device()` is a device with the properties and limits of `like`, but with unlimited
+/// memory. Allocations on it use no memory, launches and copies do nothing, and downloads return zeros. The placement
+/// log does not contain this device. Each thread may have its own dry runs.
 class DryRun {
  public:
   explicit DryRun(Device like);  ///< Throws DeviceError if the device does not exist. Does not open it.

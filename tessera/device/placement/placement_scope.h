@@ -32,15 +32,15 @@ struct PlacementLog {
     std::uint64_t to_device_bytes = 0, to_host_bytes = 0, within_bytes = 0;
     /// Numbers of copies from the host, to the host, and within the device.
     std::uint64_t to_device_count = 0, to_host_count = 0, within_count = 0;
-    /// Direct copies from other devices. They are not counted at the source, and not as copies through the host.
+    /// Direct copies from other devices. They are counted neither at the source nor as copies through the host.
     std::uint64_t from_peers_bytes = 0, from_peers_count = 0;
   };
-  /// How the kernels of a device were obtained, including the kernel that verifies it when it is opened.
+  /// How the kernels of a device were obtained, including the kernel that verifies the device when it is opened.
   struct Made {
     Device device;               ///< The device.
-    std::uint64_t compiled = 0;  ///< Compiled in this process.
-    std::uint64_t loaded = 0;    ///< loaded from the kernel cache
-    /// Compiled because the cached file was damaged, or because it could not be loaded.
+    std::uint64_t compiled = 0;  ///< Number of kernels compiled in this process.
+    std::uint64_t loaded = 0;    ///< number of kernels loaded from the kernel cache
+    /// Number of kernels compiled because the cached file was damaged, and because it could not be loaded.
     std::uint64_t damaged = 0, refused = 0;
     bool kept = false;  ///< kernels of this device are cached on disk
   };

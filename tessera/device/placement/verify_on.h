@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs each kernel of a program again on a second device with the same inputs, to find kernels with different results.
-// Slow, because each launch copies all memory that is passed to the kernel.
+// Reruns each kernel of a program on a second device with the same inputs, to find kernels whose results differ. Slow,
+// because each launch copies all memory that is passed to the kernel.
 #pragma once
 
 #include <string>
@@ -27,16 +27,16 @@ struct VerifiedKernel {
 
 /// Result of verify_on.
 struct VerifyReport {
-  Device reference;                     ///< The device that ran each kernel again.
+  Device reference;                     ///< The device that reran each kernel.
   double tolerance = 0;                 ///< The allowed relative difference.
   std::vector<VerifiedKernel> kernels;  ///< Results of the kernels, largest difference first.
   bool agrees() const;                  ///< True if all kernels agree within the tolerance.
 };
 std::string to_string(const VerifyReport& report);  ///< Formats the report as a table.
 
-/// Runs `program`, and runs each kernel that this thread launches again on `reference`. A float element (f16, bf16,
-/// f32, f64) is wrong if it differs by more than `tolerance` times the largest magnitude in its buffer, or if only one
-/// of the two results is NaN. An integer or bool is wrong if it differs at all (but see `rounded`). Kernels that run on
+/// Runs `program`, and reruns on `reference` each kernel that this thread launches. A float element (f16, bf16, f32,
+/// f64) is wrong if it differs by more than `tolerance` times the largest magnitude in its buffer, or if only one of
+/// the two results is NaN. An integer or bool is wrong if it differs at all (but see `rounded`). Kernels that run on
 /// `reference` are not repeated.
 /// Throws DeviceError if `reference` does not exist. Exceptions of `program` propagate.
 VerifyReport verify_on(Device reference, const Callback<void()>& program, double tolerance = 1e-4);

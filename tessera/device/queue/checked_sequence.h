@@ -10,9 +10,9 @@
 namespace tessera {
 
 /// A Sequence that is replayed only after two consecutive recordings were equal. To detect changes of host state, it is
-/// sometimes recorded and compared again instead of replayed: first after `first_interval` replays, then after twice as
-/// many, up to `most_unchecked`. A change on every call is therefore detected immediately. Other changes are detected
-/// within `most_unchecked` replays, or within as many replays as there were before.
+/// sometimes recorded and compared again instead of replayed. The interval between these comparisons starts at
+/// `first_interval` replays and doubles after each comparison, up to `most_unchecked`. A change on every call is
+/// therefore detected immediately, and any other change within `most_unchecked` replays.
 class CheckedSequence {
  public:
   static constexpr std::uint64_t most_unchecked = 64;
@@ -31,7 +31,7 @@ class CheckedSequence {
  private:
   Sequence sequence_;
   bool compared_ = false;
-  std::uint64_t interval_ = 1, unchecked_ = 0;  ///< number of replays until the next comparison, and since the last one
+  std::uint64_t interval_ = 1, unchecked_ = 0;  ///< number of replays between comparisons, and since the last one
 };
 
 }  // namespace tessera

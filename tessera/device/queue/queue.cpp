@@ -297,7 +297,7 @@ void Queue::copy(const BufferView& to, const BufferView& from) {
       if (to.byte_offset < from.byte_offset + bytes && from.byte_offset < to.byte_offset + bytes) {
         fail<ArgumentError>({.operation = "copy",
                              .with = {{"to", describe(to)}, {"from", describe(from)}},
-                             .wrong = "the two parts overlap",
+                             .wrong = "the source and the target overlap",
                              .remedy = "Copy through another storage"});
       }
     }
@@ -321,7 +321,7 @@ void Queue::copy(const BufferView& to, const BufferView& from) {
     return;
   }
   Recorder::refuse("copy between devices");
-  // Copies between devices are direct if possible. Otherwise they go through the host. If one of the memories is
+  // Copies between devices are direct if possible. Otherwise they go through the host. If either memory is
   // host-addressable, one copy is sufficient. If not, the data is copied in parts, so that large arrays are never
   // duplicated.
   to.storage->flush_readers();

@@ -102,7 +102,7 @@ void QueueCore::record(QueueUse& use) noexcept {
   if (immediate_) return;
   try {
     use.event = event_of(use);
-  } catch (...) {  // a later wait records it
+  } catch (...) {  // a later wait records the event
   }
 }
 
@@ -223,7 +223,7 @@ void QueueCore::throw_fault(std::uint64_t faults, const QueueUse& use) {
   const auto hold = held();
   if (faults_.load(std::memory_order_relaxed) == faults) {
     clear_fault(reach_of(use));
-  } else if (fault_since_ == faults) {  // the thread that cleared it has stored the same error
+  } else if (fault_since_ == faults) {  // the thread that cleared the error has stored the same one
     fault_ = nullptr;
     faulty_.store(false, std::memory_order_relaxed);
   }
@@ -368,8 +368,8 @@ void QueueCore::close() noexcept {
     const DriverCall call(device_, DriverCall::Kind::wait, newest_name());
     std::unique_lock hold(lock_, std::defer_lock);
     if (device_.gone()) {
-      // Another thread of the parent, or the driver, may hold locks, so leak everything. If another thread of this
-      // process is using the driver's queue, the destructor releases it.
+      // Leak everything, because another thread of the parent or the driver may hold locks. If another thread of this
+      // process is using the driver's queue, the destructor leaks it later.
       closed_ = true;
       if (!device_.forked() && !hold.try_lock()) return;
       static_cast<void>(driver_.release());

@@ -45,8 +45,8 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
     device_.check();
     return submit_checked(name, std::forward<F>(put));
   }
-  /// Like above, but calls `note(QueueUse)` to update storages. It is also called if `put` throws, because part of the
-  /// work may be running.
+  /// Like the function above, but calls `note(QueueUse)` to update storages. `note` is also called if `put` throws,
+  /// because part of the work may be running.
   template <class F, class N>
   QueueUse submit(const std::string& name, F&& put, N&& note) {
     device_.check();  // throws before a use is recorded
@@ -96,11 +96,12 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   void record(QueueUse& use) noexcept;
   /// Makes later work on this queue wait for `use`, which must be on a device of the same driver.
   void order_after(const QueueUse& use);
-  /// Like order_after, but does not report errors of the other queue; threads that wait for it get them. Returns false
-  /// if the order could not be established. May be called in a callback that holds the other queue's lock.
+  /// Like order_after, but does not report errors of the other queue. They are reported to threads that wait for that
+  /// queue. Returns false if the order could not be established. May be called in a callback that holds the other
+  /// queue's lock.
   bool try_order_after(const QueueUse& use) noexcept;
-  /// Returns the error of work covered by the `recorded` use, or null if there is none. The work must have been waited
-  /// for. Also returns errors that were already reported.
+  /// Returns the error of work covered by a use from recorded(), or null if there is none. The caller must have waited
+  /// for the work. Also returns errors that were already reported.
   std::exception_ptr failure_of(const QueueUse& use) noexcept;
   /// Returns a use that covers all work enqueued so far.
   QueueUse last_use();
@@ -157,7 +158,7 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   std::shared_ptr<DriverEvent> newest_event(std::uint64_t sequence);  // covers at least `sequence`; under the lock
   void passed(std::uint64_t sequence);
   void clear_fault(std::uint64_t upto) noexcept;  // clears the error of work up to `upto`; under the lock
-  /// Returns the last operation that a wait for `use` can report an error for. Called under the lock.
+  /// Returns the number of the last operation whose error a wait for `use` can report. Called under the lock.
   std::uint64_t reach_of(const QueueUse& use) const { return use.event ? use.sequence : put_in(); }
   void keep_fault() noexcept;  // stores the current exception for the next thread that waits; under the lock
   void tell_fault();           // throws the stored error
@@ -184,11 +185,11 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   unsigned recent_at_ = 0;
   std::atomic<const std::string*> newest_ = &interned("none");
   std::exception_ptr fault_;       // the stored error; guarded by the lock
-  std::uint64_t fault_since_ = 0;  // value of `faults_` when it was stored, or `of_several`
+  std::uint64_t fault_since_ = 0;  // value of `faults_` when `fault_` was stored, or `of_several`
   static constexpr std::uint64_t of_several = ~std::uint64_t{0};
   std::atomic<bool> faulty_ = false;
   std::atomic<std::uint64_t> faults_ = 0;        // number of errors cleared so far
-  std::atomic<std::uint64_t> faulty_up_to_ = 0;  // last operation that one of these errors can be from
+  std::atomic<std::uint64_t> faulty_up_to_ = 0;  // number of the last operation that may have failed
   static constinit thread_local const Inside* inside_;
 };
 

@@ -46,8 +46,8 @@ class Recorder {
     Recorder* before_;
   };
 
-  /// Called before operations that cannot be replayed. If this thread records, throws or stops the recording. `asked`
-  /// is the name of the operation: "download".
+  /// Called before operations that cannot be replayed. If this thread is recording, throws or stops the recording.
+  /// `asked` is the name of the operation: "download".
   static void refuse(const char* asked) {
     if (Recorder* const recorder = of_this_thread()) [[unlikely]]
       recorder->refused(asked);

@@ -108,7 +108,7 @@ void Recording::drew(const std::shared_ptr<RandomStream>& stream, RandomArgument
   if (stream->seed != known->first.seed) known->followed = false;
 }
 
-/// Returns the index of this memory. Removes the storage from the view. Otherwise, memory that the work releases would
+/// Returns the index of this memory. Removes the storage from the view; otherwise, memory that the work releases would
 /// not become free.
 std::int32_t Recording::note(BufferView& view, bool read, bool written) {
   const std::shared_ptr<Storage> storage = std::move(view.storage);
@@ -150,7 +150,7 @@ void Recording::refused(const char* asked) {
   refuse_with({.operation = asked,
                .with = {{"recording on", to_string(device_)}},
                .wrong = "this thread is recording a Sequence, and a replay cannot repeat this operation",
-               .remedy = "Do it before or after Sequence::record; pass values that change between "
+               .remedy = "Call it before or after Sequence::record; pass values that change between "
                          "replays in device memory or in a scalar with a slot"});
 }
 
@@ -206,7 +206,7 @@ std::string difference_of(const RecordedGraph& lists_a, const RecordedGraph& lis
   const RecordedStream *const from_a = followed(lists_a, a), *const from_b = followed(lists_b, b);
   const bool follows = from_a != nullptr && from_b != nullptr && from_a->state == from_b->state;
   if (follows && (a.drawn_before != b.drawn_before || from_a->drawn != from_b->drawn))
-    return fmt::format("kernel {} drew different numbers of its Generator", b.name());
+    return fmt::format("kernel {} drew different numbers from its Generator", b.name());
   for (std::size_t k = 0; k < b.arguments.size(); ++k) {
     const LaunchArgument &x = a.arguments[k], &y = b.arguments[k];
     const std::string& parameter = b.kernel.function().params[k].name;

@@ -68,8 +68,8 @@ std::string difference_of(const RecordedGraph& earlier, const RecordedGraph& lat
 /// What to do if an operation cannot be replayed.
 enum class AtRefusal : std::uint8_t { throws, stops_recording };
 
-/// Records operations of this thread on `queue`, which is the current queue meanwhile. If the recording ends with an
-/// exception, random generators are reset, because the caller may repeat the work.
+/// Records operations of this thread on `queue`, which is the current queue during the recording. If the recording ends
+/// with an exception, random generators are reset, because the caller may repeat the work.
 class Recording final : public Recorder {
  public:
   /// Throws ArgumentError if the pool belongs to another queue or is in use.

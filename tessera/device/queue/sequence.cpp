@@ -103,8 +103,7 @@ void Sequence::State::finish_recording(const std::vector<SequenceMemory::Detache
 }
 
 /// Separates storages that can be used outside of the sequence from those that cannot. A storage without other
-/// references cannot be reached later either. After earlier uses have ended, the queue's own order is therefore
-/// sufficient.
+/// references cannot gain any later. Once its earlier uses have ended, the order of the queue is therefore sufficient.
 void Sequence::State::sort_memory() {
   struct Held {
     std::shared_ptr<Storage> storage;
@@ -206,7 +205,8 @@ struct Sequence::Attempt {
     refusal = recording.refusal();
     if (refusal.empty()) state->finish_recording(recording.end());
   }
-  /// Replaces `before`. Its blocks are released only after this sequence has acquired the blocks that it needs.
+  /// Replaces `before`. The blocks of `before` are released only after this sequence has acquired the blocks that it
+  /// needs.
   Owner<State> finish(Owner<State> before = {}) {
     {
       const auto lock = state->pool->lock("Sequence::record");
@@ -235,7 +235,7 @@ Sequence Sequence::record_or_run(Queue& queue, const Callback<void()>& work, std
 
 std::string Sequence::record_again(const Callback<void()>& work) {
   if (!state_)
-    fail<ArgumentError>({.operation = "record_again", .wrong = "the sequence is empty", .remedy = "Record one first"});
+    fail<ArgumentError>({.operation = "record_again", .wrong = "the sequence is empty", .remedy = "Record work first"});
   state_->check_queue("record_again");
   std::vector<RandomStream> before;
   for (const RecordedStream& s : state_->lists.streams) before.push_back(*s.state);
@@ -346,7 +346,7 @@ void Sequence::replay() {
   s.set_streams();
   if (s.placed != s.pool->generation()) s.place();
   if (s.moved) s.capture();
-  // Before using a queue, because flushing launches kernels.
+  // Flush before using a queue, because flushing launches kernels.
   for (Storage* w : s.writes) w->flush_readers();
   const auto advance_streams = [&] {
     for (const RecordedStream& stream : s.lists.streams)
@@ -378,7 +378,7 @@ void Sequence::replay() {
 
 void Sequence::set(std::uint32_t slot, const LaunchArgument& value) {
   if (!state_)
-    fail<ArgumentError>({.operation = "set", .wrong = "the sequence is empty", .remedy = "Record one first"});
+    fail<ArgumentError>({.operation = "set", .wrong = "the sequence is empty", .remedy = "Record work first"});
   State& s = *state_;
   const auto lock = s.pool->lock("Sequence::set");
   const auto refuse = [&](std::string wrong) {

@@ -89,7 +89,7 @@ void SequenceMemory::collect() noexcept {
 
 /// Chooses a block. It prefers blocks that this recording has released, with the same rule as the device's pool, so
 /// that recording does not need more memory. Then it tries unused blocks of other recordings in their order, so that
-/// repeated work finds the same blocks. Large blocks that are much larger than needed are avoided: if the memory
+/// repeated work finds the same blocks. Blocks that are large and much larger than needed are avoided: if the memory
 /// outlives the recording, the block is detached with it, and the other sequences must allocate a new one.
 SequenceMemory::Block* SequenceMemory::find(std::size_t size) {
   const auto fits = [&](std::size_t bytes) { return bytes >= size && bytes <= size + size / 4; };
@@ -123,7 +123,7 @@ std::shared_ptr<Storage> SequenceMemory::allocate_block(std::size_t bytes, const
   }
   const auto number = static_cast<std::uint32_t>(block - blocks_.data());
   const std::shared_ptr<Storage> storage = storage_of(number);
-  // Waits for replays so far, which are not recorded as uses of the storage.
+  // Wait for all earlier replays, which are not recorded as uses of the storage.
   if (block->serves_as == 0) storage->after_read(core_->last_use());
   const auto lease = std::make_shared<Lease>(number);
   block_of_[storage.get()] = number;

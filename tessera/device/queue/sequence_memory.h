@@ -17,7 +17,7 @@
 namespace tessera {
 
 /// Sequences can share blocks because replays on one queue are ordered. Memory that outlives its recording is detached
-/// from the pool together with its block, so that no other sequence writes it. The other sequences then get another
+/// from the pool together with its block, so that no other sequence writes it. The other sequences then get a different
 /// block (see `generation`).
 class SequenceMemory {
  public:
@@ -25,7 +25,7 @@ class SequenceMemory {
   struct Lease {
     explicit Lease(std::uint32_t b) : block(b) {}
     const std::uint32_t block;
-    std::atomic<std::uint64_t> ended = 0;  ///< 0: active; otherwise greater than for every lease that ended earlier
+    std::atomic<std::uint64_t> ended = 0;  ///< 0: active; otherwise a number that increases with each lease that ends
     std::int32_t memory = -1;              ///< index of this memory in the recording, set when it is first used there
     bool keeps = false;  ///< true: the block is detached from the pool for this recording and not shared
   };
@@ -67,7 +67,7 @@ class SequenceMemory {
   // Called with the lock held, or while recording:
   /// Returns the block's memory. Allocates new memory if the block was detached. Throws OutOfMemory.
   const std::shared_ptr<Storage>& storage_of(std::uint32_t block);
-  /// Changes when a block is assigned other memory.
+  /// Changes when a block is assigned different memory.
   std::uint64_t generation() const { return generation_; }
   /// Makes later work in the queue wait for all uses of the pool's blocks during recordings. Called before a replay.
   void order();
@@ -90,7 +90,7 @@ class SequenceMemory {
   void end(DetachedBlock* left) noexcept;
 
   std::mutex lock_;
-  std::vector<std::uint32_t> released_;  // guarded by lock_; during a recording
+  std::vector<std::uint32_t> released_;  // blocks released during a recording; guarded by lock_
   bool recording_ = false;  // guarded by lock_; while it is true, the members below belong to the recording thread
   std::shared_ptr<QueueCore> core_;  // queue of the first recording
   std::vector<Block> blocks_;

@@ -107,8 +107,8 @@ void drain_at_main_end() {
   if (!exiting()) wait_for_work();
 }
 
-/// Waits for work that other threads queued since then, while drivers are still usable. Afterwards our code never calls
-/// drivers again.
+/// Waits for work that other threads queued after drain_at_main_end(), while drivers are still usable. Afterwards,
+/// Tessera never calls drivers again.
 void drain_at_exit() {
   refuse_exit_of_drivers();
   if (detail::at_exit.exchange(true)) return;
@@ -136,7 +136,7 @@ void refuse_unusable(const DeviceInfo& info) {
   fail<DeviceError>({.operation = to_string(device),
                      .with = {{"device", name}},
                      .wrong = "the program is exiting, and the device's driver can no longer be called",
-                     .remedy = "Do this before main returns; cpu and interp work until the process ends"});
+                     .remedy = "Use the device only until main returns; cpu and interp work until the process ends"});
 }
 
 /// True if the host has run out of memory or threads.
@@ -182,8 +182,8 @@ OpenDevice* find_open(Device device) {
   return open;
 }
 
-/// Opens a device that is not open yet. Returns null if the driver now lists another device than `info`. `differs` then
-/// describes this device.
+/// Opens a device that is not open yet. Returns null if the driver now lists a different device than `info`. `differs`
+/// then describes the device that it lists.
 std::unique_ptr<OpenDevice> open_as(const DeviceInfo& info, std::string& differs) {
   const Device device = info.device;
   auto open = std::make_unique<OpenDevice>();

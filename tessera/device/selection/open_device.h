@@ -41,7 +41,7 @@ struct OpenDevice {
   OpenDevice* before = nullptr;  ///< the device opened before this one
   std::uint32_t generation = 0;  ///< os::fork_generation() when it was opened
   bool holds_data = true;        ///< false in a dry run, which has unlimited memory and no verification
-  bool host_memory = false;      ///< true if it uses host memory, which limits its allocations
+  bool host_memory = false;      ///< true if it allocates host memory, so that free host memory limits it
   std::unique_ptr<DriverDevice> driver;
   MemoryPool pool{*this};
   StagingPool staging{*this};
@@ -73,7 +73,7 @@ struct OpenDevice {
   bool gone() const noexcept;
   void mark_lost(const std::string& reason) noexcept;
 
-  /// Destroys a kernel after its launches have ended. It must not be launched any more.
+  /// Destroys a kernel after its launches have ended. The kernel must not be launched any more.
   void retire(std::unique_ptr<LoadedKernel> kernel) noexcept;
   void retire(std::unique_ptr<DriverSequence> sequence) noexcept;  ///< destroys a sequence after its replays have ended
   void drop_retired(bool wait) noexcept;

@@ -128,21 +128,22 @@ Device resolve(const Preference& p) {
       if (const DeviceInfo& info = device_info(p.device);
           info.identity.empty() && !p.name.empty() && info.name == p.name)
         return p.device;
-    fail<DeviceError>({.operation = written(p),
-                       .with = {{"prefer", to_string(p.device)},
-                                {"identity", p.identity},
-                                {"name", p.name.empty() ? "not given" : p.name},
-                                {std::string(backend_name(p.device.backend)) + " devices",
-                                 devices_with_identities(p.device.backend)}},
-                       .wrong = "the preferred device was not found",
-                       .remedy = "Prefer another with `tessera prefer DEVICE`, remove the line `identity` to select by "
-                                 "index alone, or set TESSERA_DEVICE. Devices that exist: " +
-                                 existing_devices()});
+    fail<DeviceError>(
+        {.operation = written(p),
+         .with = {{"prefer", to_string(p.device)},
+                  {"identity", p.identity},
+                  {"name", p.name.empty() ? "not given" : p.name},
+                  {std::string(backend_name(p.device.backend)) + " devices",
+                   devices_with_identities(p.device.backend)}},
+         .wrong = "the preferred device was not found",
+         .remedy = "Prefer another device with `tessera prefer DEVICE`, remove the line `identity` to select by "
+                   "index alone, or set TESSERA_DEVICE. Devices that exist: " +
+                   existing_devices()});
   }
   if (const auto why = why_missing(p.device))
     fail<DeviceError>({.operation = written(p),
                        .wrong = "the preferred device " + *why,
-                       .remedy = "Prefer another with `tessera prefer DEVICE`, or set TESSERA_DEVICE. "
+                       .remedy = "Prefer another device with `tessera prefer DEVICE`, or set TESSERA_DEVICE. "
                                  "Devices that exist: " +
                                  existing_devices()});
   return p.device;

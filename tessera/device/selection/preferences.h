@@ -38,7 +38,7 @@ std::string preference_file(PreferenceScope scope);
 std::optional<Preference> read_preference(PreferenceScope scope);
 /// Returns the preferred device on this machine.
 /// If the preference has an identity, this is the device with that identity, even if its index is different. The device
-/// with the stored index is used if no identity is stored, or if that device has no identity but the stored name.
+/// with the stored index is used if no identity is stored, or if that device has no identity but has the stored name.
 /// Throws DeviceError with file, line, column and the existing devices if there is no such device.
 Device resolve(const Preference& preference);
 

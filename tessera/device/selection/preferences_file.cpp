@@ -45,7 +45,7 @@ std::size_t string_end(std::string_view text, std::size_t at) {
     } else if (many && text.substr(at, 3) == three) {
       at += 3;
       for (int more = 0; more < 2 && at < text.size() && text[at] == quote; ++more)
-        ++at;  // the string may end with up to two quotes of its own
+        ++at;  // the string's contents may end with up to two quotes
       return at;
     } else if (!many && text[at] == quote) {
       return at + 1;
@@ -126,7 +126,7 @@ const toml::table* device_table(const toml::table& root, const std::string& file
   for (const auto& [key, node] : *device) {
     if (key.str() != "prefer" && key.str() != "identity" && key.str() != "name")
       refuse(file, key.source().begin, fmt::format("the key \"device.{}\" is unknown", key.str()),
-             "[device] has prefer, identity and name");
+             "The keys of [device] are prefer, identity and name");
     if (!node.is_string()) refuse(file, node.source().begin, fmt::format("\"device.{}\" is not a string", key.str()));
   }
   return device;
