@@ -10,7 +10,7 @@ namespace tessera {
 
 /// Options of loss scaling (Micikevicius et al., "Mixed precision training", 2018). Gradients are often below 6e-8,
 /// which f16 rounds to 0. The loss is therefore multiplied by a scale before the gradient is computed, and the gradient
-/// is divided by it afterwards. The scale is stored on the device and adjusted like in PyTorch's GradScaler, with the
+/// is divided by it afterwards. The scale is stored on the device and adjusted as in PyTorch's GradScaler, with the
 /// same names and defaults. A step with a non-finite loss or gradient is skipped and counted; it only changes the
 /// scale.
 struct LossScaleOptions {

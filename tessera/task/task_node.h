@@ -35,12 +35,12 @@ class TaskData {
   virtual void order() {}
   /// Called on the executing thread before the function. If it throws, the task fails.
   virtual void begin() {}
-  /// Returns the group for tasks outside of regions that this task creates. The task ends after them. Returns null
-  /// after the task has ended.
+  /// Returns the group for tasks outside of regions that this task creates. The task ends after the tasks of the group.
+  /// Returns null after the task has ended.
   virtual executor::Group* tasks() { return nullptr; }
   /// Called on the executing thread after the function, even if the function threw. If it throws, the task fails.
   virtual void finish() {}
-  /// Returns true if the task may begin on another device than the one on which it was placed.
+  /// Returns true if the task may begin on a device other than the one on which it was placed.
   virtual bool can_migrate() const { return false; }
   /// Called when the function has returned and its work is in the device's queue. Later tasks on this device see its
   /// writes.
@@ -184,7 +184,8 @@ class TaskNode : public executor::Node {
   /// Stop is requested by the token in the options and by `Task::cancel`.
   std::stop_token stop_token();
   bool cancel_task() noexcept;
-  /// Submits the task and takes over one reference. With TESSERA_TASKS=serial, the task has ended when this returns.
+  /// Submits the task and takes over one reference. With TESSERA_TASKS=serial, the task has ended when this function
+  /// returns.
   void submit_task();
   int priority() const noexcept { return options_ ? options_->priority : 0; }
   /// Called when the event after the task's work on the device has completed. `error` is set if it failed.
@@ -229,7 +230,7 @@ class TaskNode : public executor::Node {
     bool place = false;                   // has a slot of DispatchLimit
     std::atomic<bool> on_device = false;  // its work is in the device's queue
     std::mutex lock;                      // guards the two vectors, which other threads change before the task begins
-    std::vector<Before> chained_predecessors;  // run before it on the same device; it did not wait for their end
+    std::vector<Before> chained_predecessors;  // tasks queued before it on the same device; it begins before they end
     std::vector<executor::Ref<TaskNode>> extra_predecessors;  // further predecessors of its chained successors
     std::exception_ptr error;  // error of its function, reported after the chained predecessors have ended
   };
