@@ -203,7 +203,7 @@ ChatTemplate ChatTemplate::of(const GgufFile& file, std::string_view name, bool 
       remedy += fmt::format(". The vocabulary contains the special tokens of {}", fmt::join(fitting, " and "));
     fail<FormatError>({.operation = "chat",
                        .with = {{"file", file.name()}, {"key", std::string(template_key)}},
-                       .wrong = "the file has no chat template; the model may not be trained for chat",
+                       .wrong = "the file has no chat template, so the model was probably not trained for chat",
                        .remedy = remedy});
   }
   if (std::find(variants.begin(), variants.end(), name) != variants.end())

@@ -55,7 +55,7 @@ class GgufFile {
   static GgufFile parse(std::span<const std::byte> bytes, std::string name);
 
   const std::string& name() const { return name_; }
-  /// The name of the file that contains the tensor's data. If the model is split, it may differ from `name()`.
+  /// The name of the file that contains the tensor's data. If the model is split, this name may differ from `name()`.
   const std::string& name(const GgufTensor& tensor) const {
     return tensor.part == 0 || tensor.part > parts_.size() ? name_ : parts_[tensor.part - 1].name;
   }
@@ -137,7 +137,7 @@ class GgufFile {
   std::string name_;
   std::optional<InputFile> file_;     ///< the file, unless `parse` was called
   std::span<const std::byte> bytes_;  ///< the bytes that were passed to `parse`
-  std::vector<Part> parts_;           ///< the parts of a split model, from the second one
+  std::vector<Part> parts_;           ///< the parts of a split model, starting with the second one
   std::uint64_t size_ = 0;
   std::uint32_t version_ = 0;
   std::uint64_t alignment_ = 32;

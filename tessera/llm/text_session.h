@@ -27,7 +27,7 @@ class TextSession {
               Memory memory = Memory::in_pages, bool recorded = true);
   TextSession(const TextSession&) = delete;
 
-  /// Reads the tokens of the prompt that are not in the cache and continues it. Ignores the options `context`,
+  /// Reads the tokens of the prompt that are not in the cache, and continues the prompt. Ignores the options `context`,
   /// `cache_dtype` and `recorded`. Throws the errors of LanguageModel::generate. The session remains usable after an
   /// error.
   GenerateResult generate(std::span<const TokenId> prompt, const GenerateOptions& options,
