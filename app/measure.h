@@ -11,11 +11,11 @@
 namespace tessera::app {
 
 struct Figures {
-  bool ended = false;             ///< true if it ended within the time limit; if not, it may still be running
-  std::string error;              ///< the error if the computation failed
-  double compile_seconds = 0;     ///< time from the first kernel's launch to its result, including compilation
-  double copy_bytes = 0;          ///< bytes per second that a copy kernel reads and writes
-  double fma_operations = 0;      ///< f32 multiplications and additions per second
+  bool ended = false;          ///< true if the measurement ended within the time limit; if not, it may still be running
+  std::string error;           ///< the error if the computation failed
+  double compile_seconds = 0;  ///< time from the first kernel's launch to its result, including compilation
+  double copy_bytes = 0;       ///< bytes per second that a copy kernel reads and writes
+  double fma_operations = 0;   ///< f32 multiplications and additions per second
   double product_operations = 0;  ///< operations per second of a square f32 matrix product
   std::int64_t product_size = 0;
   bool right = false;  ///< true if all results are correct
