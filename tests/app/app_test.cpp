@@ -53,8 +53,8 @@ std::vector<std::string> greedy(const std::string& file, const std::string& devi
 }
 
 /// Compares greedy tokens with tokens of another program, which may round activations differently. At the first
-/// difference, our token must be the other program's second choice with a nearly equal score. Later tokens are not
-/// compared.
+/// difference, Tessera's token must be the other program's second choice with a nearly equal score. Later tokens are
+/// not compared.
 void check_reference(const json& reference, const std::string& file, double bound) {
   for (const json& r : reference["models"][file.substr(file.find('/') + 1)]) {
     const json j = parsed(run({"generate", file, "-p", r["prompt"], "-n", std::to_string(r["tokens"].size()),
@@ -430,7 +430,7 @@ TEST(Log, RejectsAnUnknownLevel) {
                     {"[environment] TESSERA_BLAS=yes: expected off, vendor or auto. Set TESSERA_BLAS to"}));
 }
 
-TEST(Log, WarnsOnceThatOnlyTheInterpreterChecks) {
+TEST(Log, WarnsOnceIfTheDeviceIgnoresTesseraCheck) {
   const auto warnings = [](const std::string& device, const std::string& level) {
     const Outcome o = run(greedy(model, device, 2), {.environment = {{"TESSERA_CHECK", "1"}, {"TESSERA_LOG", level}}});
     EXPECT_EQ(o.code, 0) << o.err;

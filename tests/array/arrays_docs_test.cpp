@@ -150,7 +150,7 @@ struct Names : ArrayObserver {
 
 auto scale = kernel("scale", [](Buffer<float> y, Val<float> by) { y[global_id()] *= by; });
 
-TEST(DevicesDocs, QueuesEventsAndSequences) {
+TEST(DevicesDocs, UsesQueuesEventsAndSequences) {
   const Device device{};
   const DeviceScope on(device);
   Array x = Array::ones({4}), y = Array::zeros({4});

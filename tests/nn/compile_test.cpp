@@ -420,8 +420,8 @@ TEST_P(OnEveryDevice, ReportsTheLayerAndElementOfAWrongResult) {
   }
 }
 
-// Runs with a fake driver in which every kernel writes a wrong value to its result, at seven tenths of the elements.
-// The first kernel is correct, because it tests the device.
+// Runs with a fake driver in which every kernel writes a wrong value to one element of its result, at seven tenths of
+// its length. The first kernel is correct, because it tests the device.
 TEST(WrongDriverResults, AreDetectedByVerify) {
   const char* fault = std::getenv("TESSERA_FAKE_FAULT");
   if (fault == nullptr || std::strcmp(fault, "wrong=2+") != 0) GTEST_SKIP() << "no driver computes wrong results";

@@ -55,7 +55,7 @@ int main() {
 }
 }  // namespace first_program
 
-TEST(TrainingDocs, FirstProgramPrintsItsOutput) {
+TEST(TrainingDocs, FirstProgramPrintsTheDocumentedOutput) {
   testing::internal::CaptureStdout();
   EXPECT_EQ(first_program::main(), 0);
   page().expect("```text\n" + testing::internal::GetCapturedStdout() + "```");
@@ -170,7 +170,7 @@ load_arrays(again, folder / "model.safetensors");
 
 freeze(again, "0.*");
 auto by = grad([&](const auto& m) { return cross_entropy(m(points), inside); })(again);
-bool left_out = by.get<0>().weight.empty();  // true: no gradient is computed for what is frozen
+bool left_out = by.get<0>().weight.empty();  // true: frozen parameters have no gradient
 
   EXPECT_TRUE(left_out);
   EXPECT_FALSE(by.get<2>().weight.empty());
@@ -223,7 +223,7 @@ Array classes = argmax(predict(best, others), 1);
 Trainer<Net> trainer(net, Adam(net, {.lr = 1e-2}), loss_of, {.clip_norm = 1.0});
 auto data = batches(points, inside, {.size = 64, .shuffle = true});
 for (int epoch = 0; epoch < 5; ++epoch) {
-  for (const auto& batch : data) trainer.step(batch);  // each time in another order
+  for (const auto& batch : data) trainer.step(batch);  // in a different order in each epoch
   trainer.check();
 }
 Net now = trainer.trained();
@@ -346,7 +346,7 @@ TEST(Texts, PrintEnumerationsAndFigures) {
 
 // The examples in headers.
 
-TEST(TrainingDocs, FitTrainerAndPrecision) {
+TEST(TrainingDocs, RunsTheHeaderExamplesOfFitTrainerAndPrecision) {
   const DeviceScope scope(Device{});
   const auto net = sequential(dense<2, 8>, relu, dense<8, 2>);
   using Net = std::remove_const_t<decltype(net)>;
@@ -395,7 +395,7 @@ TEST(TrainingDocs, FitTrainerAndPrecision) {
   EXPECT_LE(optimiser.steps(), steps);  // steps with a non-finite scaled gradient are skipped
 }
 
-TEST(TrainingDocs, KernelWithAGradient) {
+TEST(TrainingDocs, DefinesAKernelWithAGradient) {
   const DeviceScope scope(Device{});
   const std::size_t n = 3;
   const Array x = Array::from({1.f, 2.f, 3.f});
