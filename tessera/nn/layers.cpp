@@ -69,7 +69,7 @@ void Embedding::set_up(const LayerSetup& at) {
     fail<ShapeError>({.operation = "setup",
                       .with = {{"path", at.path()}, {"count", std::to_string(count)}, {"size", std::to_string(size)}},
                       .wrong = "an Embedding needs at least one row, and rows of at least one element",
-                      .remedy = "Embedding{.count = ..., .size = ...}"});
+                      .remedy = "Set both sizes: Embedding{.count = ..., .size = ...}"});
   weight.declare({count, size}, init::normal());
 }
 Shape Embedding::output_shape(const Shape& input) const {

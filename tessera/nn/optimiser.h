@@ -70,7 +70,7 @@ class Optimiser {
   void apply_to(const detail::Parts& model, const detail::ConstParts& gradient, const ApplyOptions& options = {});
   std::uint64_t steps() const;       ///< number of steps so far
   void rewind(std::uint64_t steps);  ///< sets the number of steps; does not change parameters or state
-  double rate() const;               ///< learning rate of the next step, for parameters in no group
+  double rate() const;               ///< learning rate of the next step, for parameters that belong to no group
   /// Allocates the state for the model's parameters. Without this call, the first step allocates it.
   void prepare(const detail::Parts& model);
   void unshare();                             ///< copies the state if copies of this optimiser share it

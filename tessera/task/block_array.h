@@ -125,7 +125,8 @@ class BlockArray {
   BlockArray to(const Scope& scope, const Distribution& distribution = {}) const;
   BlockArray retile(Shape tile) const;  ///< Returns a copy with a different tile shape on the same devices.
   BlockArray copy() const;              ///< Returns a copy that does not share memory.
-  /// Converts to another dtype, deferred. Returns the block array itself if it already has the dtype.
+  /// Returns a block array that is converted to another dtype when it is evaluated. Returns the block array itself if
+  /// it already has the dtype.
   BlockArray astype(DType dtype) const;
   BlockArray transpose() const;  ///< Reverses the dimensions. Copies each tile on its device.
   /// Evaluates all deferred tiles.

@@ -59,7 +59,7 @@ class [[nodiscard]] Trace {
 
 /// Returns the tasks of a region that were created during a Trace, as a Graphviz graph (`dot -Tsvg`). It shows names,
 /// devices, progress and dependencies. Dotted arrows are dependencies that only affect the order. Dependencies on tasks
-/// that ended long before may be missing. Throws ArgumentError if no Trace is active.
+/// that ended long ago may be missing. Throws ArgumentError if no Trace is active.
 std::string dot(const Region& region);
 
 /// Times of all tasks with the same name on one device, in seconds. Waits for other tasks and for copies are not

@@ -73,7 +73,7 @@ class Analysis {
   struct State {
     Bounds bounds;
     std::vector<double> error;  ///< device error, per element
-    std::vector<double> reach;  ///< magnitude to which rounding errors on the host are relative, per element
+    std::vector<double> reach;  ///< magnitude to which rounding errors on the host are proportional, per element
     std::vector<Lines> lines;   ///< linear bounds of curves
   };
   bool forward(std::size_t n);
