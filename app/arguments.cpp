@@ -28,7 +28,7 @@ CLI::Validator whole(T lowest, T highest) {
             const std::string_view text = without_plus(given);
             const std::string_view digits = text.substr(!text.empty() && text[0] == '-');
             if (digits.empty() || digits.find_first_not_of("0123456789") != std::string_view::npos)
-              return fmt::format("\"{}\" is not an integer; expected one {}", given, bounds(lowest, highest));
+              return fmt::format("\"{}\" is not an integer; expected an integer {}", given, bounds(lowest, highest));
             T value{};
             // -0 is accepted for unsigned numbers.
             const std::string_view signless = digits.find_first_not_of('0') == std::string_view::npos ? digits : text;
@@ -89,7 +89,7 @@ CLI::Validator number(double lowest, double highest, bool above) {
             double value = 0;
             const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
             if (end != text.data() + text.size() || error == std::errc::invalid_argument || std::isnan(value))
-              return fmt::format("\"{}\" is not a number; expected one {}", given, range);
+              return fmt::format("\"{}\" is not a number; expected a number {}", given, range);
             if (error != std::errc{}) value = std::strtod(std::string(text).c_str(), nullptr);  // overflow or underflow
             if (value < lowest || value > highest || (above && value == lowest))
               return fmt::format("{} is out of range: {}", given, range);

@@ -19,7 +19,8 @@ CLI::Validator seed_number();
 CLI::Validator number(double lowest, double highest, bool above = false);
 
 /// Returns up to `most` of the `names` that are similar to `wanted`, the most similar ones first. Names are sorted by
-/// edit distance to a prefix. Names that only contain `wanted` or share its first characters follow.
+/// the edit distance between `wanted` and their most similar prefix. They are followed by names that only contain
+/// `wanted` or share its first characters.
 std::vector<std::string> closest_matches(std::string_view wanted, const std::vector<std::string>& names,
                                          std::size_t most);
 

@@ -212,8 +212,9 @@ int run_bench(const BenchArguments& o) {
                    static_cast<double>(o.batch) / r.at(0.5), 100 * d.least_seconds / r.at(0.5));
   for (const OnDevice& d : devices)
     app::print(
-        "{} ({}): at least {:.1f} us, from {:.1f} GB/s of a memory copy and {:.1f} GFLOP/s of a matrix product, "
-        "measured here; more than 100 %: data in caches, or a busy machine during that measurement\n",
+        "{} ({}): at least {:.1f} us per call, computed from the measured {:.1f} GB/s of a memory copy and {:.1f} "
+        "GFLOP/s of a matrix product. More than 100 % means that data was in caches, or that the machine was busy "
+        "during this measurement\n",
         to_string(d.device), d.name, d.least_seconds * 1e6, d.limits.copy_bytes / 1e9,
         d.limits.product_operations / 1e9);
   return success;

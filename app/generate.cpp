@@ -224,7 +224,7 @@ int run_generate(GenerateArguments o) {
     print_summary(o, model, r, devices, why);
   else if (o.stats && !o.json)
     print_stats(model);
-  if (verified) eprint("\neach kernel run again on {}:\n{}", to_string(*reference), to_string(*verified));
+  if (verified) eprint("\nkernels rerun on {}:\n{}", to_string(*reference), to_string(*verified));
   if (verified && !verified->agrees()) return failed;
   return stop_requested() ? interrupted : success;
 }

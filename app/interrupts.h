@@ -13,7 +13,7 @@ void catch_interrupts(const char* nothing, bool overwrites);
 void enable_graceful_stop();  ///< Call this as soon as there is something to save.
 bool stop_requested();
 
-/// Installs another handler: Ctrl-C sets a flag and wakes wait_for_input(). A second Ctrl-C before take_interrupt()
+/// Installs a different handler: Ctrl-C sets a flag and wakes wait_for_input(). A second Ctrl-C before take_interrupt()
 /// ends the program. Does nothing if Ctrl-C is ignored.
 void mark_interrupts();
 bool interrupt_marked();

@@ -11,7 +11,7 @@
 namespace tessera::app {
 
 /// Like GgufFile::open, but with better errors. If `name` is a URL or the name of a model on the Hugging Face hub, the
-/// error explains how to download it. If the file has another format, the error names the format.
+/// error explains how to download it. If the file has a different format, the error names that format.
 GgufFile open_model(const std::string& name);
 
 /// A model file in a cache.

@@ -13,7 +13,7 @@ inline constexpr std::size_t longest_text = std::size_t{64} << 20;  ///< in byte
 /// ArgumentError if the file cannot be read, has another type (a directory, a device), or is longer than
 /// `longest_text`. Messages call the file `what`.
 std::string read_text(const std::string& path, const std::string& what, bool pipes = false);
-/// Reads standard input to its end, whatever its type. Throws the same errors.
+/// Reads standard input to its end, regardless of its type. Throws the same errors as read_text.
 std::string read_standard_input(const std::string& what);
 
 }  // namespace tessera::app

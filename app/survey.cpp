@@ -85,7 +85,8 @@ std::string reason_of(const DeviceInfo& info, const Survey& s) {
   return failed && (info.reason.empty() || info.state == DeviceState::enumerated) ? opened->second.error : info.reason;
 }
 
-/// Truncates text to its first lines, because a compiler's log may have hundreds. The JSON output contains all lines.
+/// Truncates text to its first lines, because a compiler's log may have hundreds of lines. The JSON output contains all
+/// lines.
 std::string first_lines(const std::string& text) {
   constexpr int most = 4;
   std::size_t end = 0;

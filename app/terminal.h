@@ -32,7 +32,8 @@ void eprint(fmt::format_string<T...> format, T&&... values) {
 /// settings of the terminal.
 std::string escape_control_chars(std::string_view text, bool terminal);
 
-/// Returns the width for wrapping text: the width of the terminal, but at most 120, or 110 if it is not a terminal.
+/// Returns the width for wrapping text: the width of the terminal, but at most 120, or 110 if the stream is not a
+/// terminal.
 std::size_t columns(std::FILE* stream);
 
 /// Colours text for a stream. Text is not coloured if the stream is not a terminal, NO_COLOR is set

@@ -131,7 +131,7 @@ std::string cell_text(const Cell& cell, const Style& style) {
   return fmt::format("{} {:>6} {:>7.2f} s", style.mark(cell.good()), error, cell.seconds);
 }
 
-/// Prints the table cell by cell. If a driver crashes, the last row and column show which operation and device it was.
+/// Prints the table cell by cell. If a driver crashes, the last row and column show the operation and the device.
 class TablePrinter {
  public:
   TablePrinter(const std::vector<Group>& groups, const std::vector<Device>& devices, bool silent)

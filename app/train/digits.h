@@ -27,8 +27,8 @@ std::filesystem::path digits_folder();
 /// is damaged or the two files do not match.
 Digits load_digits(const std::filesystem::path& folder, std::optional<Device> device = {});
 
-/// The maxima of the augmentation. Values are drawn uniformly: shift, turn, scale and slant in both directions, and
-/// contrast and noise from 0.
+/// The limits of the augmentation. Values are drawn uniformly: shift, turn, scale and slant between minus and plus the
+/// limit, and contrast and noise between 0 and the limit.
 struct Augmentation {
   float shift = 2.5f;     ///< in pixels along each axis
   float turn = 12;        ///< in degrees
@@ -39,17 +39,17 @@ struct Augmentation {
 };
 
 /// Returns augmented samples, f32 of shape (batch, 1, 28, 28) with values from 0 to 1. Sample i shows the glyph
-/// `indices[i]` (i32), reduced to 20 pixels high and then shifted, rotated, scaled and slanted with bilinear
+/// `indices[i]` (i32), reduced to a height of 20 pixels and then shifted, rotated, scaled and slanted with bilinear
 /// interpolation. Noise is added to all pixels. An index that is out of range results in a sample with only noise.
 ///
-/// Sample i is number first + i of the Philox stream of `seed`. It does not depend on the size of the batch, and it is
-/// the same on every device except for rounding. Throws ShapeError, DtypeError or DeviceError if the arguments do not
-/// match.
+/// Sample i has the number first + i in the Philox stream of `seed`. It does not depend on the size of the batch, and
+/// it is the same on every device except for rounding. Throws ShapeError, DtypeError or DeviceError if the arguments do
+/// not match.
 Array augment(const Array& glyphs, const Array& indices, std::uint64_t seed, std::uint64_t first,
               const Augmentation& by = {});
 
-/// Returns `count` augmented samples of random glyphs and their labels (i32). They are the numbers first to first +
-/// count - 1 of the stream of `seed`.
+/// Returns `count` augmented samples of random glyphs and their labels (i32). They have the numbers first to first +
+/// count - 1 in the stream of `seed`.
 std::pair<Array, Array> digit_samples(const Array& glyphs, const Array& labels, std::uint64_t seed, std::uint64_t first,
                                       std::int64_t count);
 /// The seed of the held-out samples, which are the same in every run.

@@ -80,7 +80,7 @@ std::filesystem::path model_file(const LmArguments& o) {
     for (const auto& file : {out, checkpoint_of(out)})
       if (std::filesystem::exists(file, ignored))
         refuse(fmt::format("{} already exists", file.string()),
-               fmt::format("Continue with --resume {}, or name a file with --out, which may be overwritten",
+               fmt::format("Continue with --resume {}, or set --out, which replaces an existing file",
                            checkpoint_of(out).string()));
   return out;
 }
@@ -155,7 +155,7 @@ Corpus corpus_of(const LmArguments& o, const std::string& text, const LmShape& s
     c.prompt.clear();
   }
   progress.step(fmt::format(
-      "text: {} bytes; {} tokens to train on, {} held out, of a vocabulary of {}{}", grouped(text.size()),
+      "text: {} bytes; {} training tokens, {} held-out tokens, vocabulary of {} tokens{}", grouped(text.size()),
       grouped(c.training.tokens.size()), grouped(c.held_out.tokens.size()), grouped(c.trained.tokens.size()),
       static_cast<std::int64_t>(c.trained.tokens.size()) < shape.vocabulary
           ? fmt::format(" ({} requested, but the text has too few frequent pairs)", shape.vocabulary)
@@ -166,7 +166,7 @@ Corpus corpus_of(const LmArguments& o, const std::string& text, const LmShape& s
     return model.loss(c.held_out.tokens) / static_cast<double>(c.held_out.tokens.size() - 1);
   };
   c.bigram = loss(2), c.trigram = loss(3);
-  progress.step(fmt::format("baselines: nats per held-out token {:.4f} of a bigram model, {:.4f} of a 3-gram model",
+  progress.step(fmt::format("baselines: {:.4f} nats per held-out token with a bigram model, {:.4f} with a 3-gram model",
                             c.bigram, c.trigram));
   return c;
 }

@@ -10,7 +10,7 @@
 
 namespace tessera::app {
 
-/// The text and the token that separate documents.
+/// Separates documents, both in the text and as a token.
 inline constexpr std::string_view end_of_text = "<|endoftext|>";
 
 /// A text, split into two parts. The views point into the text.
@@ -19,7 +19,8 @@ struct SplitText {
 };
 /// Splits a text into a training part and a held-out part. The text is first split into documents at end_of_text. A
 /// document that is larger than a hundredth of the text is cut into sections of about that size, at line ends if
-/// possible. Sections at regular distances are held out, in total a twentieth of the text, but at most a megabyte.
+/// possible. Sections at regular distances are held out. Their total size is a twentieth of the text, but at most a
+/// megabyte.
 SplitText split_text(std::string_view text);
 
 /// Concatenated documents. There is a begin token before each document and after the last one.

@@ -275,7 +275,7 @@ Trained train(Learner& learner, const TrainSettings& s, const TrainOptions& o, c
     try {
       learner.trainer().check();
     } catch (const NotFinite&) {
-      learner.losses().fill(before);  // the trainer has restored the other state itself
+      learner.losses().fill(before);  // the trainer has already restored all other state
       write();
       throw;
     }

@@ -63,7 +63,7 @@ struct TrainData {
   std::function<Batch(std::uint64_t step)> batch;  ///< returns the batch of a step; steps are numbered from 0
   std::function<HeldOut()> measure_some;           ///< called regularly, for the learning curve
   std::function<HeldOut()> measure_all;            ///< called at the end
-  std::uint64_t parts = 1;                         ///< parts per sample, such as tokens, in which speed is reported
+  std::uint64_t parts = 1;  ///< number of parts per sample, such as tokens; the speed is reported in parts per second
   std::string part = "sample";
   bool tells_loss = false;  ///< if true, progress shows the held-out loss instead of the accuracy
   /// Called with each row of the curve, before files are written.

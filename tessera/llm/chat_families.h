@@ -11,8 +11,8 @@ namespace tessera {
 struct ChatFamily {
   std::string_view name;
   std::string_view source;  ///< the template in Jinja
-  /// Texts that the vocabulary should contain as tokens. The first one ends a turn; if the list is empty, the file's
-  /// end token does.
+  /// Texts that the vocabulary should contain as tokens. The first one ends a turn. If the list is empty, the file's
+  /// end token ends a turn.
   std::vector<std::string_view> special;
 };
 std::span<const ChatFamily> chat_families();

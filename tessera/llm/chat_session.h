@@ -18,9 +18,9 @@ enum class WhenFull : std::uint8_t {
 
 /// Options of ChatSession.
 struct ChatOptions {
-  ChatPromptOptions prompt;               ///< How the conversation is rendered.
-  GenerateOptions generate;               ///< How answers are generated.
-  std::int64_t context = 0;               ///< in tokens; 0: the model's context length, but at most 8,192
+  ChatPromptOptions prompt;  ///< How the conversation is rendered.
+  GenerateOptions generate;  ///< How answers are generated.
+  std::int64_t context = 0;  ///< length of the context in tokens; 0: the model's context length, but at most 8,192
   WhenFull when_full = WhenFull::refuse;  ///< What to do when the context is full.
 };
 
@@ -81,8 +81,9 @@ class ChatSession {
 };
 
 /// Configures `options` for a chat template. If the vocabulary has no token that ends a turn, the text that ends a turn
-/// becomes a stop string. Control tokens that mark thinking are shown in the output, and with `tools` also those that
-/// mark tool calls. Logs a warning if the vocabulary does not contain all special tokens of a built-in template.
+/// becomes a stop string. Control tokens that mark thinking are included in the output. If `tools` is true, control
+/// tokens that mark tool calls are included as well. Logs a warning if the vocabulary does not contain all special
+/// tokens of a built-in template.
 void set_chat_ends(GenerateOptions& options, const ChatTemplate& chat_template, const Tokenizer& tokenizer,
                    bool tools = false);
 
@@ -91,7 +92,8 @@ void set_chat_ends(GenerateOptions& options, const ChatTemplate& chat_template, 
 std::int64_t default_context(const GgufFile& file, std::span<const Device> devices, const GenerateOptions& options);
 
 /// Returns the sampling options of the file ("general.sampling.*"); missing options are copied from `otherwise`. Logs a
-/// warning for unsupported options (mirostat, xtc, another order). Throws FormatError if an option is out of range.
+/// warning for unsupported options (mirostat, xtc, or a different order of the samplers). Throws FormatError if an
+/// option is out of range.
 SamplerOptions sampling_of(const GgufFile& file, SamplerOptions otherwise = {});
 
 }  // namespace tessera

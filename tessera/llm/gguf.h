@@ -51,7 +51,7 @@ class GgufFile {
   ~GgufFile();
 
   const std::string& name() const;
-  /// The name of the file that contains the tensor's data. If the model is split, it may differ from `name()`.
+  /// The name of the file that contains the tensor's data. If the model is split, this name may differ from `name()`.
   const std::string& name(const GgufTensor& tensor) const;
   /// The version of the format, 2 or 3.
   std::uint32_t version() const;

@@ -26,7 +26,7 @@ struct GgufFile::Contents {
   std::string name;
   std::optional<InputFile> file;     ///< the file, unless `parse` was called
   std::span<const std::byte> bytes;  ///< the bytes that were passed to `parse`
-  std::vector<Part> parts;           ///< the parts of a split model, from the second one
+  std::vector<Part> parts;           ///< the parts of a split model, starting with the second one
   std::uint64_t size = 0;
   std::uint32_t version = 0;
   std::uint64_t alignment = 32;

@@ -138,7 +138,7 @@ GgufArray GgufParser::array(std::string_view field, int depth) {
         fmt::format("{} elements of type {} do not fit in the {} bytes left", count, gguf_type_name(type), remaining()),
         incomplete);
   if (count > max_memory / min_element_bytes(type))
-    fail_at(start, field, fmt::format("{} elements are more than the {} bytes allowed", count, max_memory));
+    fail_at(start, field, fmt::format("{} elements need more memory than the {} bytes allowed", count, max_memory));
   GgufArray out;
   switch (type) {
 #define TESSERA_GGUF_ELEMENTS(name, ...) \

@@ -49,23 +49,23 @@ enum class GgmlType : std::uint32_t {
   q5_K = 13,     ///< super-blocks of 256 with 5-bit integers
   q6_K = 14,     ///< super-blocks of 256 with 6-bit integers
   q8_K = 15,     ///< super-blocks of 256 with 8-bit integers, for intermediate results only
-  iq2_xxs = 16,  ///< 2.06 bits an element, from a table of vectors
-  iq2_xs = 17,   ///< 2.31 bits an element, from a table of vectors
-  iq3_xxs = 18,  ///< 3.06 bits an element, from a table of vectors
-  iq1_s = 19,    ///< 1.56 bits an element, from a table of vectors
+  iq2_xxs = 16,  ///< 2.06 bits per element; indices into a table of vectors
+  iq2_xs = 17,   ///< 2.31 bits per element; indices into a table of vectors
+  iq3_xxs = 18,  ///< 3.06 bits per element; indices into a table of vectors
+  iq1_s = 19,    ///< 1.56 bits per element; indices into a table of vectors
   iq4_nl = 20,   ///< blocks of 32 4-bit indices into a table of 16 values
-  iq3_s = 21,    ///< 3.44 bits an element, from a table of vectors
-  iq2_s = 22,    ///< 2.5 bits an element, from a table of vectors
+  iq3_s = 21,    ///< 3.44 bits per element; indices into a table of vectors
+  iq2_s = 22,    ///< 2.5 bits per element; indices into a table of vectors
   iq4_xs = 23,   ///< super-blocks of 256 4-bit indices into a table of 16 values
   i8 = 24,       ///< 8-bit integers
   i16 = 25,      ///< 16-bit integers
   i32 = 26,      ///< 32-bit integers
   i64 = 27,      ///< 64-bit integers
   f64 = 28,      ///< 64-bit floats
-  iq1_m = 29,    ///< 1.75 bits an element, from a table of vectors
+  iq1_m = 29,    ///< 1.75 bits per element; indices into a table of vectors
   bf16 = 30,     ///< bfloat16
-  tq1_0 = 34,    ///< 1.69 bits an element: -1, 0 or 1
-  tq2_0 = 35,    ///< 2.06 bits an element: -1, 0 or 1
+  tq1_0 = 34,    ///< 1.69 bits per element; the values are -1, 0 and 1
+  tq2_0 = 35,    ///< 2.06 bits per element; the values are -1, 0 and 1
   mxfp4 = 39,    ///< blocks of 32 4-bit floats with a scale that is a power of two
   nvfp4 = 40,    ///< blocks of 4-bit floats with 8-bit float scales
   q1_0 = 41,     ///< blocks of 1-bit numbers with a scale
@@ -85,7 +85,8 @@ std::span<const GgmlTypeInfo> ggml_types();
 /// Returns the type with this id, or null.
 const GgmlTypeInfo* ggml_type_info(std::uint32_t id);
 inline const GgmlTypeInfo* ggml_type_info(GgmlType type) { return ggml_type_info(static_cast<std::uint32_t>(type)); }
-/// Returns a description such as "q4_K (12)" for messages. It mentions if the id is unknown or was removed from ggml.
+/// Returns a description such as "q4_K (12)" for messages. The text mentions if the id is unknown or was removed from
+/// ggml.
 std::string ggml_type_text(std::uint32_t id);
 inline std::string ggml_type_text(GgmlType type) { return ggml_type_text(static_cast<std::uint32_t>(type)); }
 /// True if Tessera can compute with tensors of this type. Tensors of other types can only be listed and copied.

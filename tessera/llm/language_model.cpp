@@ -97,7 +97,7 @@ LanguageModel LanguageModel::load(const GgufFile& file, const LoadOptions& optio
                                 {"rows of token_embd.weight", std::to_string(config.vocabulary)}},
                        .wrong = "the tokenizer has more tokens than the model has embeddings"});
   logging::info(
-      fmt::format("{}: tokenizer of {} tokens ready after {:.2f} s", file.name(), tokenizer.size(), watch.seconds()));
+      fmt::format("{}: tokenizer with {} tokens ready after {:.2f} s", file.name(), tokenizer.size(), watch.seconds()));
   std::vector<Device> devices = options.devices;
   if (devices.empty()) devices.push_back(current_device());
   MemoryOptions memory{.context = 1, .prompt = 1};

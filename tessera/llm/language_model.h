@@ -71,8 +71,8 @@ struct LoadOptions {
   /// devices are filled with layers in order.
   std::vector<Device> devices;
   LoadProgress progress;  ///< Called while the file is read.
-  /// If set, load() checks before it reads the weights that this prompt fits in the context and that there is enough
-  /// memory to continue it. It throws the errors of `generate` if not.
+  /// If set, load() checks that this prompt fits in the context and that there is enough memory to continue it. It does
+  /// so before it reads the weights, and throws the errors of `generate` if a check fails.
   std::optional<std::string> prompt = {};
   GenerateOptions generate = {};  ///< The options that will be used with `prompt`.
   /// If set, this function creates the tokens of the prompt, and `prompt` is ignored.
@@ -108,7 +108,7 @@ class LanguageModel {
   /// the context is longer than the model's context length, or if an option is out of range.
   GenerateResult generate(std::string_view prompt, const GenerateOptions& options = {},
                           const TextCallback& on_text = {}) const;
-  /// Reads a prompt that is already tokenised and continues it. Throws the same errors.
+  /// Like the function above, but for a prompt that is already tokenised.
   GenerateResult generate(std::span<const TokenId> prompt, const GenerateOptions& options = {},
                           const TextCallback& on_text = {}) const;
 

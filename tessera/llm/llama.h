@@ -76,11 +76,11 @@ class KeyValueCache {
   /// Number of tokens that fit.
   std::int64_t capacity() const { return capacity_; }
   std::uint64_t bytes() const;
-  std::uint64_t bytes(Device device) const;  ///< of the layers on this device
+  std::uint64_t bytes(Device device) const;  ///< size of the part on this device, in bytes
   /// Drops all tokens after the first `length`. Throws ArgumentError if the cache has fewer tokens.
   void truncate(std::int64_t length);
-  /// Sets the number of tokens that will be read in total. A model with LongRoPE chooses its factors by this number.
-  /// The default is the capacity of the cache. Throws ArgumentError if the cache is not empty.
+  /// Sets the number of tokens that will be read in total. A model with LongRoPE chooses its factors based on this
+  /// number. The default is the capacity of the cache. Throws ArgumentError if the cache is not empty.
   void expect(std::int64_t tokens);
   /// The number of tokens that was passed to expect(), or the default.
   std::int64_t expected() const { return expected_; }
@@ -123,7 +123,7 @@ class Llama {
   /// Creates a cache for `capacity` tokens on the devices of the layers.
   KeyValueCache make_cache(std::int64_t capacity, DType dtype = DType::f16) const;
   std::uint64_t weight_bytes() const;
-  std::uint64_t weight_bytes(Device device) const;  ///< of the weights on this device
+  std::uint64_t weight_bytes(Device device) const;  ///< size of the weights on this device, in bytes
 
   /// Reads `tokens` and appends them to the cache. Returns the logits of the last token (1, vocabulary), or with
   /// `all_logits` the logits of each token (tokens, vocabulary). Throws ArgumentError if there are no tokens, if an id
@@ -145,7 +145,7 @@ class Llama {
   Array run(const Array& ids, const Position& past, KeyValueCache& cache, bool all_logits) const;
 
   LlamaConfig config_;
-  std::vector<Device> devices_;  ///< of each layer
+  std::vector<Device> devices_;  ///< the device of each layer
   Weight embedding_, output_;
   Array output_norm_;
   std::vector<Layer> layers_;

@@ -25,7 +25,7 @@ class TensorLoader {
 
   /// Sets the device of the tensors that are loaded next.
   void to(Device device) { device_ = device; }
-  /// Loads a matrix. Throws FormatError if the tensor is missing, has another shape, or has an unsupported type.
+  /// Loads a matrix. Throws FormatError if the tensor is missing or has the wrong shape or an unsupported type.
   Weight matrix(const std::string& name, std::int64_t rows, std::int64_t columns);
   /// Loads a vector of type f32, f16 or bf16 and converts it to f32. Throws the same errors as `matrix`.
   Array vector(const std::string& name, std::int64_t size);

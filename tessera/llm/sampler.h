@@ -25,7 +25,7 @@ struct SamplerOptions {
   double repeat_penalty = 1;
   double frequency_penalty = 0;    ///< subtracted from a token's logit for each previous occurrence (OpenAI's API)
   double presence_penalty = 0;     ///< subtracted once from the logit of a token that occurred before
-  std::int64_t penalty_last = 64;  ///< number of last tokens of prompt and answer that are penalised; -1: all
+  std::int64_t penalty_last = 64;  ///< number of most recent tokens, of prompt and answer, that are penalised; -1: all
   /// Pairs of a token and a bias, which is added to the token's logit. -infinity excludes a token.
   std::vector<std::pair<std::int32_t, double>> logit_bias = {};
 };
@@ -52,7 +52,7 @@ class Sampler {
 
   /// The sampler's options.
   const SamplerOptions& options() const { return options_; }
-  /// Number of random draws so far, without greedy choices.
+  /// Number of random draws so far, not counting greedy choices.
   std::uint64_t draws() const { return draws_; }
 
  private:

@@ -29,7 +29,7 @@ class TextSession {
   TextSession(const TextSession&) = delete;
   ~TextSession();
 
-  /// Reads the tokens of the prompt that are not in the cache and continues it. Ignores the options `context`,
+  /// Reads the tokens of the prompt that are not in the cache, and continues the prompt. Ignores the options `context`,
   /// `cache_dtype` and `recorded`. Throws the errors of LanguageModel::generate. The session remains usable after an
   /// error.
   GenerateResult generate(std::span<const TokenId> prompt, const GenerateOptions& options,

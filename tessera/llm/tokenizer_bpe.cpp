@@ -31,8 +31,8 @@ constexpr auto character_bytes = [] {
   return out;
 }();
 
-// Decodes a vocabulary entry. A character that is not in the table is copied, and `whole` is set to false; some tokens
-// were added to vocabularies as plain text.
+// Decodes a vocabulary entry. A character that is not in the table is copied, and `whole` is set to false. Tokens that
+// were added to a vocabulary as plain text contain such characters.
 std::string bytes_of(std::string_view text, bool& whole) {
   std::string out;
   whole = true;

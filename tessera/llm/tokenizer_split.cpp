@@ -53,8 +53,8 @@ constexpr std::string_view gpt4o_pattern =
 #undef TESSERA_SUFFIX
 #undef TESSERA_REST
 
-// In each list, a pattern splits the pieces that result from the previous pattern. llama.cpp's "default", which is used
-// for files without a pre-tokenizer.
+// In each of the following lists, a pattern splits the pieces that result from the previous pattern. This list is
+// llama.cpp's "default", which is used for files without a pre-tokenizer.
 constexpr std::array<std::string_view, 4> default_patterns = {R"([\p{P}$+<=>^~|]+)", gpt2_pattern, R"(\p{N}+)",
                                                               R"([0-9][0-9][0-9])"};
 constexpr std::array gpt2_patterns = {gpt2_pattern};

@@ -141,8 +141,8 @@ bool add_call(const ordered_json& value, std::vector<ToolCall>& to) {
   return true;
 }
 
-/// Parses <function=NAME><parameter=KEY>VALUE</parameter>...</function>. A value is JSON if it is valid JSON, else
-/// text.
+/// Parses <function=NAME><parameter=KEY>VALUE</parameter>...</function>. A value that is valid JSON is parsed; any
+/// other value is text.
 bool take_elements(std::string_view& text, std::vector<ToolCall>& to) {
   constexpr std::string_view end = "</function>";
   const std::size_t name_end = text.find('>');

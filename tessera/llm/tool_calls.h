@@ -27,8 +27,8 @@ struct ToolCall {
 /// have the same name; the error reports `name` as the file name.
 std::string tools_of_json(std::string_view json, const std::string& name);
 
-/// Returns `value`, which is a JSON object, in one line. Returns std::nullopt if it is not a JSON object or has more
-/// than 64 levels of nesting.
+/// Returns the JSON object `value` formatted on one line. Returns std::nullopt if `value` is not a JSON object or has
+/// more than 64 levels of nesting.
 std::optional<std::string> json_object(std::string_view value);
 
 /// A format of tool calls.

@@ -193,7 +193,7 @@ TrainedTokenizer train_tokenizer(std::span<const std::string_view> texts, const 
     fail<ArgumentError>({.operation = "train_tokenizer",
                          .with = {{"end_of_text", o.end_of_text}},
                          .wrong = "a merged token has the same text",
-                         .remedy = "Use another end_of_text, or remove it from the texts"});
+                         .remedy = "Use a different end_of_text, or remove it from the texts"});
   out.end_of_text = static_cast<TokenId>(out.tokens.size());
   out.tokens.push_back(o.end_of_text);
   return out;

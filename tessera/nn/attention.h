@@ -8,8 +8,8 @@ namespace tessera {
 
 /// Multi-head self-attention (Vaswani et al., "Attention is all you need", 2017). The input is (batch, tokens, size) or
 /// (tokens, size). `heads` must divide `size`. If `causal` is set, each token attends only to itself and to earlier
-/// tokens. Parameters are initialised like in PyTorch's MultiheadAttention: in_weight (3 size, size), which projects to
-/// queries, keys and values, by init::xavier_uniform, and biases with 0.
+/// tokens. Parameters are initialised as in PyTorch's MultiheadAttention. in_weight (3 size, size), which projects to
+/// queries, keys and values, is initialised by init::xavier_uniform. Biases are initialised with 0.
 struct MultiHeadAttention {
   std::int64_t size = 0;                   ///< Elements per token; 0: inferred from the input.
   std::int64_t heads = 1;                  ///< Number of heads; must divide `size`.

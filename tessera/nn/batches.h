@@ -34,8 +34,8 @@ class BatchSource {
  public:
   BatchSource(std::vector<Array> arrays, const BatchesOptions& options);
   std::uint64_t count() const { return count_; }
-  /// Returns the arrays of one batch, on the devices of the source arrays. They are views without shuffling, and
-  /// gathered copies with shuffling.
+  /// Returns the arrays of one batch, on the devices of the source arrays. Without shuffling, the returned arrays are
+  /// views. With shuffling, they are gathered copies.
   std::vector<Array> at(DataPosition place);
 
   DataPosition position;
@@ -47,7 +47,7 @@ class BatchSource {
   BatchesOptions options_;
   std::int64_t samples_ = 0;
   std::uint64_t count_ = 0, epoch_ = 0;
-  std::map<Device, Array> order_;  ///< order of epoch_, copied to each device that needed it
+  std::map<Device, Array> order_;  ///< sample order of epoch_, copied to each device that needs it
 };
 
 }  // namespace detail

@@ -116,7 +116,7 @@ void CompiledState::look_at(const Array& x) {
                            .device = device};
     if (row.head != i) l.computed_in = second.rows[row.head].layer.path;
     if (const auto note = notes.find(l.path); note != notes.end()) l.note = note->second;
-    if (l.kind == "Dropout") l.note = "x, in inference";
+    if (l.kind == "Dropout") l.note = "returns x in inference";
     if (l.note.empty() && l.bytes != 0 && row.layer.dtype != DType::f32) l.note = dtype_name(row.layer.dtype);
     report.layers.push_back(std::move(l));
   }

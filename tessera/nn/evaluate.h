@@ -28,8 +28,8 @@ struct Metric {
 };
 
 namespace detail {
-/// Adds up metrics over batches. Values that the device has not computed yet are collected later, so that add() does
-/// not wait.
+/// Adds up metrics over batches. add() does not wait for the device: values that are not computed yet are collected
+/// later.
 class FigureSums {
  public:
   explicit FigureSums(std::size_t count) : sums_(count, 0.0) {}

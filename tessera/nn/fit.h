@@ -53,7 +53,7 @@ struct TrainedModel {
   FitResult result;  ///< Statistics of the training.
 };
 
-/// Trains with an existing trainer. Uses the trainer's own options and optimiser, and ignores those in `options`.
+/// Trains with an existing trainer. Uses the options and the optimiser of the trainer, and ignores those in `options`.
 /// `data` is a range of batches, which are prefetched to the trainer's device. Data sets with positions (batches,
 /// map_batches) continue at the trainer's position. Other ranges start from the beginning in each epoch; after a
 /// resume, the batches that were already used are skipped. Throws the errors of Trainer::step and TrainerBase::check,

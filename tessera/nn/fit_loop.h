@@ -59,7 +59,7 @@ struct EarlyStopping {
 struct FitResult {
   /// Reason why training ended.
   enum class End { done, stopped, early };
-  End end = End::done;                  ///< All epochs or steps completed, stopped by a callback, or stopped early.
+  End end = End::done;  ///< `done`: all epochs or steps ran; `stopped`: by a callback; `early`: by early stopping.
   std::uint64_t steps = 0, epochs = 0;  ///< totals, including steps and epochs before a resume
   std::uint64_t skipped = 0;            ///< updates skipped because of loss scaling
   double loss = 0;                      ///< mean loss in the last report

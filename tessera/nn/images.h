@@ -11,7 +11,7 @@ template <>
 inline constexpr bool holds_no_arrays<Extents2d> = true;
 
 /// A 2-D convolution (ops/convolution.h). weight (out, in / groups, kernel rows, kernel columns) and bias (out,) are
-/// initialised like those of a Dense layer. The number of inputs is the number of elements in a window.
+/// initialised like those of a Dense layer that has as inputs the elements of one window.
 struct Conv2d {
   std::int64_t in = 0;               ///< Channels of the input; 0: inferred from the input.
   std::int64_t out = 0;              ///< Channels of the result.

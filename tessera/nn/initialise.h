@@ -34,8 +34,8 @@ Initialiser xavier_normal(const XavierOptions& options = {});  ///< Like xavier_
 enum class FanMode : std::uint8_t { fan_in, fan_out };
 /// The activation that follows a weight; the argument of gain().
 enum class Nonlinearity : std::uint8_t { linear, sigmoid, tanh, relu, leaky_relu, selu };
-/// Returns the same values as PyTorch's calculate_gain: 1, 1, 5/3, sqrt(2), sqrt(2 / (1 + a^2)), 3/4. `a` is the slope
-/// of leaky_relu below 0.
+/// Returns the same values as PyTorch's calculate_gain: 1 for linear and sigmoid, 5/3 for tanh, sqrt(2) for relu,
+/// sqrt(2 / (1 + a^2)) for leaky_relu, and 3/4 for selu. `a` is the slope of leaky_relu below 0.
 double gain(Nonlinearity nonlinearity, double a = 0);
 
 /// Options of kaiming_uniform and kaiming_normal.

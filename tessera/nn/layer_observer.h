@@ -24,7 +24,7 @@ struct ObservedLayer {
 class LayerObserver {
  public:
   virtual ~LayerObserver() = default;
-  /// Returns the input that the layer is called with instead of x.
+  /// Called before the layer runs. Returns the array that replaces x as the layer's input.
   virtual Array before(const ObservedLayer& layer, const Array& x) = 0;
   virtual void after(const ObservedLayer& layer, const Array& y) = 0;
 };

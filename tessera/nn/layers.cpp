@@ -43,8 +43,9 @@ Array Dense::operator()(const Array& x) const {
     fail<ShapeError>({.operation = layer_name("Dense", weight.path()),
                       .with = {{"x", to_string(x.shape())}, {"weight", to_string(matrix)}},
                       .wrong = "the last extent of x differs from the layer's number of inputs",
-                      .remedy = fmt::format(
-                          "Pass an x of (..., {}), or use a layer with as many inputs as x has columns", matrix[1])});
+                      .remedy = fmt::format("Pass x with {} elements in the last axis, or create a layer whose number "
+                                            "of inputs is the last extent of x",
+                                            matrix[1])});
   if (!packed.empty()) {
     Array y = linear(x, *packed);
     if (!bias.empty()) y = y + bias;
@@ -70,8 +71,8 @@ void Embedding::set_up(const LayerSetup& at) {
   if (count <= 0 || size <= 0)
     fail<ShapeError>({.operation = "setup",
                       .with = {{"path", at.path()}, {"count", std::to_string(count)}, {"size", std::to_string(size)}},
-                      .wrong = "an Embedding needs a number of rows and their size",
-                      .remedy = "Embedding{.count = ..., .size = ...}"});
+                      .wrong = "an Embedding needs at least one row, and rows of at least one element",
+                      .remedy = "Set both sizes: Embedding{.count = ..., .size = ...}"});
   weight.declare({count, size}, init::normal());
 }
 Shape Embedding::output_shape(const Shape& input) const {

@@ -110,7 +110,8 @@ struct Flatten {
   };
 /// max(x, 0) as a layer.
 TESSERA_ACTIVATION(Relu, relu(x))
-/// GELU as a layer: x times the normal distribution function (Hendrycks and Gimpel 2016).
+/// GELU as a layer: x times the cumulative distribution function of the standard normal distribution (Hendrycks and
+/// Gimpel 2016).
 TESSERA_ACTIVATION(Gelu, gelu(x))
 /// SiLU as a layer: x * sigmoid(x).
 TESSERA_ACTIVATION(Silu, silu(x))

@@ -13,7 +13,7 @@ namespace tessera {
 /// Sizes of a LlamaNetwork. `heads` must divide `width`, the elements per head must be even, and `key_heads` must
 /// divide `heads`.
 struct LlamaShape {
-  /// Vocabulary size; number of blocks; elements per token; number of query heads; number of key and value heads.
+  /// Vocabulary size, number of blocks, elements per token, number of query heads, and number of key and value heads.
   std::int64_t vocabulary = 0, layers = 0, width = 0, heads = 0, key_heads = 0;
   std::int64_t hidden = 0;     ///< width of the feed-forward layers
   double dropout = 0;          ///< dropout on the embedding, and on the results of attention and feed-forward layers
@@ -37,7 +37,7 @@ struct LlamaBlock {
   Dense qkv = {};               ///< projection to query heads, key heads and value heads, in this order
   Dense out = {};               ///< The output projection of attention.
   RmsNorm inner_norm = {};      ///< The norm before the feed-forward part.
-  Dense gate_up = {};           ///< projection to the gate, followed by the values that the gate multiplies
+  Dense gate_up = {};           ///< projection to the gate and to the values that it multiplies, in this order
   Dense down = {};              ///< The output projection of the feed-forward part.
   Dropout after_attention = {}, after_inner = {};  ///< Dropout before each residual connection.
 

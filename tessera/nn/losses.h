@@ -20,8 +20,8 @@ struct CrossEntropyOptions {
 /// Cross-entropy: computes -log(softmax(logits))[target] in a numerically stable way. logits are (batch, classes, ...)
 /// or (classes,). targets are integers of shape (batch, ...), or a scalar. The mean is weighted by the weights of the
 /// targets, and leaves out ignored targets. The mean is NaN if all targets are ignored. A target that is neither a
-/// class nor ignore_index produces NaN. Throws ShapeError or DtypeError for wrong arrays, and ArgumentError if
-/// label_smoothing is outside [0, 1].
+/// class nor ignore_index produces NaN. Throws ShapeError or DtypeError if the shapes or dtypes are wrong, and
+/// ArgumentError if label_smoothing is outside [0, 1].
 Array cross_entropy(const Array& logits, const Array& targets, const CrossEntropyOptions& options = {});
 
 /// Options of mse_loss.

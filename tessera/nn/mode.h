@@ -64,8 +64,8 @@ const TrainingOptions* training();
 /// count steps from 1. A replay of a recorded step uses the new step number: `minimum(step_number() / 1000.0, 1.0)` is
 /// a weight that grows over 1,000 steps. Throws ArgumentError in inference mode.
 Array step_number();
-/// In training mode, registers `values` as the new values of `state`, which Training::apply writes. Gradients do not
-/// flow through them.
+/// Registers `values` as the new values of `state`. Training::apply writes the new values. Gradients do not flow
+/// through `values`. Throws ArgumentError in inference mode.
 void set_pending_state(const StateArray& state, Array values);
 /// Returns the pending value of `state` in this scope, or `state` if there is none. The next update starts from this
 /// value.

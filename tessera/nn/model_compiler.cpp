@@ -245,7 +245,7 @@ void ModelCompiler::pack(Dense& layer, const std::string& path, Device device) {
   if (layer.weight.empty()) return;
   const std::string place = path.empty() ? "the model" : path;
   if (layer.weight.shape(1) % 32 != 0)
-    return note(place, fmt::format("f32: {} inputs are not a multiple of 32", layer.weight.shape(1)));
+    return note(place, fmt::format("f32: the number of inputs, {}, is not a multiple of 32", layer.weight.shape(1)));
   layer.packed = PackedWeight(Weight::of(layer.weight, WeightFormat::q8_0, device, path));
   layer.weight = Array::empty({0}, DType::f32, device);
   note(place, "q8_0");

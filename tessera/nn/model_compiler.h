@@ -101,7 +101,7 @@ namespace detail {
 using Pass = Callback<Array(const Array& x)>;
 struct CompiledState;
 
-/// What is known about the first layer of a model: the shape of its input, if it is a Dense.
+/// Visits a model and records the input shape of its first layer if that layer is a Dense.
 struct FirstLayer {
   struct leaves : ModelLeaves {
     template <class T>
@@ -117,8 +117,7 @@ struct FirstLayer {
   }
 };
 
-/// A layer of a Sequential, in the form in which folding needs it. The variant is empty for layers that cannot be
-/// folded.
+/// A layer of a Sequential that may be folded. The variant is empty for layers that cannot be folded.
 struct FoldableLayer {
   explicit FoldableLayer(std::string_view kind_of_it) : kind(kind_of_it) {}
   std::string_view kind;
@@ -157,7 +156,7 @@ class ModelCompiler {
   void pack(Dense& layer, const std::string& path, Device device);
   void convert(const Parts& parts);
   void note(const std::string& layer, const std::string& text);
-  /// `make(device, plain)` returns the model on a device; with `plain`, without transformations.
+  /// `make(device, plain)` returns the model on a device. If `plain` is true, the model is not transformed.
   Compiled finish(const Callback<Pass(Device device, bool plain)>& make, const FirstLayer& first);
 
  private:

@@ -38,7 +38,7 @@ Array BatchNorm::operator()(const Array& x) const {
       fail<ShapeError>(
           {.operation = layer_name("BatchNorm", running_mean.path()),
            .with = {{"x", to_string(x.shape())}, {"folded for dimensions", std::to_string(folded)}},
-           .wrong = "this norm was folded into the previous layer for inputs with another number of dimensions",
+           .wrong = "this norm was folded into the previous layer for inputs with a different number of dimensions",
            .remedy = "Compile with CompileLevel::standard, which does not fold norms"});
     return x;
   }

@@ -10,7 +10,8 @@ namespace tessera {
 /// of x (batch, channels, ...). In training, it uses the mean and variance of the batch. It also computes new running
 /// statistics, which move by `momentum` towards those of the batch (with the unbiased variance). The Training scope
 /// stores this update, and mode.apply(model) writes it. In inference, the layer uses the running statistics. Throws
-/// ShapeError if x has another number of channels, or if a channel has only one value in training.
+/// ShapeError if the number of channels of x differs from that of the layer, or if a channel has only one value in
+/// training.
 struct BatchNorm {
   std::int64_t channels = 0;                            ///< Number of channels; 0: inferred.
   double epsilon = 1e-5;                                ///< Added to the variance.

@@ -106,8 +106,8 @@ NotFiniteCause find_not_finite(const Parts& parts, std::span<const Array> batch,
     with_gradient([&](const Parts& gradient) {
       const ObserverScope no_observer(nullptr);
       for (const auto& [path, part] : gradient)
-        // Gradients are computed from the last layer to the first, so the last non-finite parameter is the first one
-        // computed.
+        // Gradients are computed from the last layer to the first. Of the non-finite gradients, the one of the last
+        // parameter was therefore computed first.
         if (!finite(*part)) last = path;
     });
   }

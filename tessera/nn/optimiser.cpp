@@ -171,7 +171,7 @@ Array& Optimiser::slot(std::map<std::string, Array>& slots, const Item& item) {
     fail<ShapeError>(
         {.operation = "optimiser.step",
          .with = {{"path", *item.path}, {"parameter", to_string(item.weight->shape())}, {"kept", to_string(a.shape())}},
-         .wrong = "the optimiser's state is for a parameter of another shape",
+         .wrong = "the optimiser's state is for a parameter with a different shape",
          .remedy = "Create a new optimiser for a new model"});
   return a;
 }

@@ -10,7 +10,8 @@
 
 namespace tessera {
 
-/// Settings for the parameters whose path matches a pattern. Settings that are not given are those of the optimiser.
+/// Settings for the parameters whose path matches a pattern. Settings that are not given default to those of the
+/// optimiser.
 struct ParameterGroup {
   std::string pattern;                      ///< Matched against parameter paths; `*` matches any text.
   std::optional<Rate> lr = {};              ///< The group's learning rate.
@@ -25,9 +26,9 @@ struct ApplyOptions {
   /// One array for each array of the model, or an empty span. The new values are also written to it, rounded to its
   /// dtype. Empty arrays are skipped. Copies of packed parameters must be contiguous as well.
   std::span<const Array> copies = {};
-  /// u64 array with one element: how many counted steps changed nothing because `stopped` was not 0. Step-dependent
-  /// factors, such as Adam's bias correction, are computed without these steps. The learning-rate schedule includes
-  /// them.
+  /// u64 array with one element: the number of counted steps that changed nothing because `stopped` was not 0.
+  /// Step-dependent factors, such as Adam's bias correction, are computed without these steps. The learning-rate
+  /// schedule includes them.
   std::optional<Array> skipped = {};
 };
 
@@ -69,8 +70,8 @@ class Optimiser {
   void apply_to(const detail::Parts& model, const detail::ConstParts& gradient, const ApplyOptions& options = {});
   std::uint64_t steps() const;       ///< number of steps so far
   void rewind(std::uint64_t steps);  ///< sets the number of steps; does not change parameters or state
-  double rate() const;               ///< learning rate of the next step, for parameters in no group
-  /// Allocates the state for the model's parameters. Without this call, the first step does it.
+  double rate() const;               ///< learning rate of the next step, for parameters that belong to no group
+  /// Allocates the state for the model's parameters. Without this call, the first step allocates it.
   void prepare(const detail::Parts& model);
   void unshare();                             ///< copies the state if copies of this optimiser share it
   std::vector<std::string> patterns() const;  ///< patterns of the groups, for pack
@@ -138,7 +139,7 @@ class Optimiser {
   std::map<std::string, Idle> idle_of_;   ///< contents of idle_, by path
   std::vector<std::int64_t> idle_steps_;  ///< begins with 0; distinct Idle::steps of parameters that had a gradient
   std::uint64_t now_ = 0;                 ///< value of steps(), cached so that device memory need not be read
-  std::map<Place, Array> numbers_;        ///< scalars of the current step, for each of idle_steps_ and each group
+  std::map<Place, Array> numbers_;  ///< scalars of the current step, for each element of idle_steps_ and each group
 };
 
 /// Options of Sgd.

@@ -12,8 +12,8 @@ namespace detail {
 std::optional<Array> packed_view(std::span<const Array* const> arrays);
 /// Copies arrays of one dtype and device into one new buffer, and makes each array a view of its part of the buffer.
 void pack_arrays(std::span<Array* const> arrays);
-/// True if copying these arrays into one buffer takes longer than launching a kernel for each array. This is the case
-/// for large arrays that are already computed, on a CPU, because a CPU launch takes only a few microseconds.
+/// True if copying these arrays into one buffer takes longer than launching a kernel for each array. On a CPU, this is
+/// the case for large arrays that are already computed, because a launch takes only a few microseconds.
 bool is_packing_slower(std::span<const Array* const> arrays);
 /// Throws ArgumentError if a trained parameter also occurs as a different view of the same memory, for example
 /// transposed. Such a parameter can be trained neither as one parameter nor as two.
@@ -31,7 +31,7 @@ std::vector<Array> pack_model(const Parts& parts, std::span<const std::string> p
 /// memory. Parameters that match the first of `patterns` are stored first, then those that match the second, and so on,
 /// then all others. If you pass the patterns of an optimiser's groups, a step needs one kernel per group. Shared
 /// parameters remain shared. Throws ArgumentError if two parameters are different views of the same memory, for example
-/// one the transpose of the other, because packing would separate them.
+/// if one is the transpose of the other, because packing would separate them.
 template <class Model>
 void pack(Model& model, const std::vector<std::string>& patterns = {}) {
   detail::pack_model(detail::parts_of(model), patterns);

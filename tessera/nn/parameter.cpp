@@ -31,7 +31,7 @@ void ModelArray::fill_in(std::string path, std::uint64_t seed, DType dtype) {
     fail<ShapeError>(
         {.operation = "setup",
          .with = {{"path", *path_}, {"shape", to_string(declared_->shape)}, {"made", to_string(values.shape())}},
-         .wrong = "an initialiser returned an array of another shape"});
+         .wrong = "an initialiser returned an array with a different shape"});
   assign_values(values.astype(dtype).eval());
 }
 

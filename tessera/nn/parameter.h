@@ -19,7 +19,7 @@ namespace tessera {
 using Initialiser = Callback<Array(const Shape& shape, std::uint64_t seed)>;
 
 /// An array of a model. It can be used like an Array. Assigning an Array replaces the values only; the path and the
-/// frozen flag are unchanged. Assigning a ModelArray copies the path and the flag as well. Like for an Array, copies
+/// frozen flag are unchanged. Assigning a ModelArray copies the path and the flag as well. As with an Array, copies
 /// share memory.
 class ModelArray : public Array {
  public:
@@ -35,7 +35,7 @@ class ModelArray : public Array {
   bool frozen() const { return frozen_; }
 
   /// Sets the shape and the initialiser that setup() uses. An array that already has values keeps them. Throws
-  /// ShapeError if those values have another shape.
+  /// ShapeError if those values have a different shape.
   void declare(Shape shape, Initialiser initialise);
   /// Called by setup(). Stores `path`. If the array was declared and has no values, creates them from the seed and the
   /// path.
@@ -102,8 +102,8 @@ class StateArray : public ModelArray {
   }
 };
 
-/// True if gradients are computed with respect to this array: it is a trained array of floats. The gradient of any
-/// other array is empty. Called by grad/grad.h.
+/// True if gradients are computed with respect to this array, which must be a trained array of floats. The gradient of
+/// any other array is empty. Called by grad/grad.h.
 inline bool differentiable(const ModelArray& a) { return a.trained() && !a.empty() && is_float(a.dtype()); }
 /// A parameter that occurs several times in a model has a single gradient, the sum over all occurrences.
 inline bool shares_gradient(const ModelArray&) { return true; }
@@ -196,8 +196,8 @@ class Cloner {
 bool path_matches(std::string_view path, std::string_view pattern);
 
 /// Returns the parameters of a model in the order of its members. Includes frozen parameters, but no empty ones. Paths
-/// are relative to the given model: "layers.1.weight". A model that contains a plain Array does not compile, here and
-/// in all functions that train models.
+/// are relative to the given model: "layers.1.weight". Calls of this function, and of all functions that train models,
+/// do not compile if the model contains a plain Array.
 template <class Model>
 std::vector<NamedArray> parameters(const Model& model) {
   return detail::named_arrays(detail::parts_of(model), false);

@@ -142,11 +142,12 @@ void Precision::check_place(const char* asked, const ConstParts& model) const {
     if (i < weights_.size() && part->source() == weights_[i].source() && part->offset() == weights_[i].offset() &&
         part->shape() == weights_[i].shape())
       continue;
-    fail<ArgumentError>({.operation = asked,
-                         .with = {{"path", path}},
-                         .wrong = "the memory of this array was replaced after the MixedPrecision was created, so "
-                                  "that it would update the old memory",
-                         .remedy = "Create it after setup and pack, from this model or one that shares its memory"});
+    fail<ArgumentError>(
+        {.operation = asked,
+         .with = {{"path", path}},
+         .wrong = "the memory of this array was replaced after the MixedPrecision was created, so updates would be "
+                  "written to the old memory",
+         .remedy = "Create the MixedPrecision after setup and pack, from this model or one that shares its memory"});
   }
 }
 

@@ -10,7 +10,7 @@ namespace tessera {
 
 /// Options of loss scaling (Micikevicius et al., "Mixed precision training", 2018). Gradients are often below 6e-8,
 /// which f16 rounds to 0. The loss is therefore multiplied by a scale before the gradient is computed, and the gradient
-/// is divided by it afterwards. The scale is stored on the device and adjusted like in PyTorch's GradScaler, with the
+/// is divided by it afterwards. The scale is stored on the device and adjusted as in PyTorch's GradScaler, with the
 /// same names and defaults. A step with a non-finite loss or gradient is skipped and counted; it only changes the
 /// scale.
 struct LossScaleOptions {
@@ -19,8 +19,8 @@ struct LossScaleOptions {
   double growth_factor = 2;              ///< factor of the scale after `growth_interval` finite steps in a row
   double backoff_factor = 0.5;           ///< factor of the scale after a non-finite step
   std::uint64_t growth_interval = 2000;  ///< Number of finite steps in a row after which the scale grows.
-  /// A scale smaller than this would not help. A non-finite step at this scale is handled as without loss scaling, and
-  /// the trainer's check() reports it.
+  /// The scale does not decrease below this value. A non-finite step at this scale is handled as if there were no loss
+  /// scaling: the trainer's check() reports it.
   double smallest = 0x1p-20;
 };
 
@@ -64,7 +64,7 @@ class Precision {
   void check_place(const char* asked, const ConstParts& model) const;
 
   // Functions for loss scaling. Call them only if scales() is true.
-  Array scaled(const Array& loss) const;  ///< scaled loss, as f32 (f64 for f64)
+  Array scaled(const Array& loss) const;  ///< the scaled loss, in f32, or in f64 for an f64 loss
   Array inverse() const;                  ///< factor that removes the scale from the gradients
   Array is_at_min_scale() const;          ///< bool array: true if the scale cannot decrease
   /// Adjusts the scale after a step. `finite` is a bool array that is true if the step was finite. `stopped` is an
@@ -104,8 +104,8 @@ class Precision {
 /// value_and_grad calls the function with a model in which 16-bit copies replace the f32 parameters, including frozen
 /// ones. Parameters of norms are not replaced. Layers compute in the dtype of the copies; products, reductions, norms,
 /// softmax and losses are accumulated in f32. The gradient is returned in the dtypes of the original model, without the
-/// scale, and is accumulated in f32. If the weights are written in another way, for example by load_arrays, the next
-/// call copies them again.
+/// scale, and is accumulated in f32. If something else writes the weights, for example load_arrays, the next call
+/// copies them again.
 ///
 /// A MixedPrecision object shares the model's memory. Create it after setup and pack. for_each_array visits `scale`,
 /// `good` and `skipped` if there is a loss scale. Not movable.

@@ -13,8 +13,8 @@ namespace tessera {
 /// skips the array.
 using NameMap = std::vector<std::pair<std::string, std::string>>;
 /// Returns the names for files of a PyTorch state_dict. `*.running_var` becomes `*.running_variance`, and
-/// `*.num_batches_tracked` is skipped. All other array names of our layers, and the indices of a Sequential, match
-/// PyTorch.
+/// `*.num_batches_tracked` is skipped. All other array names of Tessera's layers, and the indices of a Sequential,
+/// match PyTorch.
 NameMap names_of_pytorch();
 
 /// Options of load_model.
@@ -56,11 +56,11 @@ template <class Model>
 void save_model(const Model& model, const std::string& path, const std::map<std::string, std::string>& metadata = {}) {
   detail::save_parts(detail::parts_of(model), path, metadata);
 }
-/// Loads a file into a model that was set up. The file may be written by save_model, by Trainer::save (loads the model
-/// in it), or as safetensors by another library. Arrays are written in place on their devices, so copies of the model
-/// change, too. By default, loads all arrays or none. Throws ArgumentError with a list of all arrays that do not match;
-/// with `.partial`, loads the matching arrays and reports the others. Throws FormatError with the names of arrays that
-/// differ from the manifest because the file was changed or damaged.
+/// Loads a file into a model that was set up. The file may have been written by save_model, by Trainer::save (only its
+/// model is loaded), or by another library in the safetensors format. Arrays are written in place on their devices, so
+/// copies of the model change, too. By default, loads all arrays or none. Throws ArgumentError with a list of all
+/// arrays that do not match; with `.partial`, loads the matching arrays and reports the others. Throws FormatError with
+/// the names of arrays that differ from the manifest because the file was changed or damaged.
 template <class Model>
 LoadReport load_model(Model& model, const std::string& path, const LoadModelOptions& options = {}) {
   return detail::load_parts(detail::parts_of(model), path, options);

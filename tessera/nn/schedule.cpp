@@ -12,8 +12,8 @@ namespace tessera {
 
 namespace {
 
-/// `shape` maps the fraction of steps that remain, from 1 to 0, to the fraction of the difference to `final` that
-/// remains.
+/// `shape` maps the fraction of the steps that remain (from 1 to 0) to a factor. The difference between `rate` and
+/// `final` is multiplied by this factor.
 Rate decaying(const char* name, double rate, const ScheduleOptions& o, double (*shape)(double left)) {
   if (o.steps <= o.warmup)
     fail<ArgumentError>({.operation = name,

@@ -25,7 +25,7 @@ class Rate {
 /// Options of the schedules.
 struct ScheduleOptions {
   std::uint64_t steps = 0;  ///< number of steps after which the rate is `final` and remains constant
-  /// Number of first steps with linear warm-up: their rate is multiplied by (step + 1) / warmup.
+  /// Number of warm-up steps at the start. Their rate is multiplied by (step + 1) / warmup.
   std::uint64_t warmup = 0;
   double final = 0;  ///< final learning rate
 };

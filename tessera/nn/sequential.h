@@ -117,7 +117,7 @@ class LayerSequence {
 }  // namespace detail
 
 /// Calls layers one after another. The path of a layer is its index: "0.weight", "2.bias". setup() computes the input
-/// shape of each layer from the output_shape of the layers before it, as far as they define it.
+/// shape of each layer from the output_shape of the layers before it, if they define one.
 ///
 /// A placed Sequential can span several devices. Each layer runs on the device of its arrays. Inputs are copied to that
 /// device, and gradients are copied back. Without place(), nothing is copied, and operands on different devices are an
@@ -171,7 +171,7 @@ struct Residual {
     if (y.shape() != x.shape())
       fail<ShapeError>({.operation = "Residual",
                         .with = {{"x", to_string(x.shape())}, {"layer(x)", to_string(y.shape())}},
-                        .wrong = "the inner layer's result has another shape than its input"});
+                        .wrong = "the inner layer's result and its input have different shapes"});
     return x + y;
   }
   /// Sets up the inner layer; called by setup().
@@ -223,7 +223,7 @@ consteval Misfit misfit() {
 template <std::size_t layer, std::int64_t comes, std::int64_t takes>
 struct LayersDoNotFit {
   static_assert(layer == 0,
-                "a layer takes another number of inputs than the previous layers produce: the arguments of "
+                "a layer takes a different number of inputs than the previous layers produce: the arguments of "
                 "LayersDoNotFit are its index (from 0), the number produced, and the number taken");
 };
 

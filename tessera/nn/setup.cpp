@@ -16,8 +16,8 @@ std::int64_t LayerSetup::inputs(const char* layer, std::int64_t given, int axis)
     fail<ShapeError>({.operation = "setup",
                       .with = {{"path", path.empty() ? "the model" : path}, {"layer", layer}},
                       .wrong = "the shape of the layer's input is unknown",
-                      .remedy = "Set its size where it is created, put it into a Sequential, or pass the shape of one "
-                                "sample to setup as .input"});
+                      .remedy = "Set the layer's input size when you create it, put the layer into a Sequential, or "
+                                "pass the shape of one sample to setup as .input"});
   if (input_.empty()) return given;
   const auto d = static_cast<std::size_t>(normalise_axis("setup", axis, input_.size()));
   if (given != 0 && input_[d] != given)

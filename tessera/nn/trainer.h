@@ -42,10 +42,11 @@ struct NoArrayInBatch {
 ///   model = trainer.model();
 ///
 /// The loss must be a single number, and may depend only on the model, the batch, and arrays on the device, because
-/// replayed steps do not call it. It may draw random numbers from a Generator and read training()->counter and
-/// step_number(). If it uses other host values that change, the trainer detects this and stops recording
-/// (TrainerOptions::recorded). Values that change in each step are detected before the first replay, others within 64
-/// steps. A batch is any structure that consists only of arrays (array/traversal.h). Not movable; not thread-safe.
+/// replayed steps do not call the function. The loss may draw random numbers from a Generator and read
+/// training()->counter and step_number(). If it uses other host values that change, the trainer detects this and stops
+/// recording (TrainerOptions::recorded). Values that change in each step are detected before the first replay, others
+/// within 64 steps. A batch is any structure that consists only of arrays (array/traversal.h). Not movable; not
+/// thread-safe.
 template <class Model, class Batch_ = std::tuple<Array, Array>>
 class Trainer : public TrainerBase {
  public:

@@ -94,7 +94,7 @@ class TrainerBase {
   void restore(std::span<const Array> values);  ///< Copies the values of a snapshot() back into the model.
 
   /// Returns the reason why steps, or some of them, are not recorded, or an empty string if all are recorded. After an
-  /// out-of-memory error, recording is retried after 8 steps, then after 16, and so on up to every 64.
+  /// out-of-memory error, recording is retried after 8 steps, then after 16 and 32, and then every 64 steps.
   std::string not_recorded() const;
   std::uint64_t replays() const { return replays_; }  ///< number of steps that were replayed
 
@@ -105,8 +105,8 @@ class TrainerBase {
   void save(const std::string& path, const std::map<std::string, std::string>& more = {},
             const std::vector<std::pair<std::string, Array>>& extra = {});
   /// Loads a file that was written by save(), and returns its metadata. Loads all arrays or none. Throws ArgumentError
-  /// with a list of all arrays that are missing, unexpected, or of another shape or dtype. Throws FormatError if the
-  /// file was not written by save(). Additional arrays are ignored.
+  /// with a list of all arrays that are missing, unexpected, or have a different shape or dtype. Throws FormatError if
+  /// the file was not written by save(). Additional arrays are ignored.
   std::map<std::string, std::string> load(const std::string& path);
 
  protected:

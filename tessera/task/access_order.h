@@ -26,7 +26,7 @@ namespace tessera {
 
 namespace detail {
 
-/// Tracks the unfinished accesses to one storage, by the parts that they access. Guarded by lock().
+/// Tracks the unfinished accesses to one storage, indexed by the part that each of them covers. Guarded by lock().
 class AccessOrder {
  public:
   /// A non-owning reference to a function that is called for each dependency.
@@ -64,19 +64,19 @@ class AccessOrder {
   void for_each_pending(Access mode, const StoragePart& part, const NodeVisitor& f);
   /// Returns true if for_each_pending() would call `f`.
   bool has_pending(Access mode, const StoragePart& part);
-  /// The lock that guards this object. Member functions do not lock it; the caller has to.
+  /// The lock that guards this object. Member functions do not lock it; the caller must.
   executor::SpinLock& lock() const noexcept { return entries_.lock; }
   /// For tests: the number of recorded parts, and the number of comparisons of a recorded part with a new one.
   std::size_t parts() const { return entries_.size(); }
   std::uint64_t compared() const { return compared_; }
-  /// The lock that is shared by all commuting tasks of this storage. It does not depend on their parts.
+  /// The lock that all commuting tasks of this storage share, regardless of the parts that they access.
   executor::CommuteLock& commute_lock() {
     if (!commute_lock_) commute_lock_ = std::make_unique<executor::CommuteLock>();
     return *commute_lock_;
   }
 
  private:
-  // Nodes with a counted reference each. The first ones are stored inline to avoid a cache miss.
+  // Nodes, each with a counted reference. The first ones are stored inline to avoid a cache miss.
   template <std::size_t inside>
   class Nodes {
    public:
@@ -99,8 +99,8 @@ class AccessOrder {
     }
     void forget_ended() noexcept;
     bool ended() const noexcept;
-    /// Returns true if all nodes have ended and no failure is unobserved. An unobserved failure must still reach later
-    /// tasks.
+    /// Returns true if all nodes have ended and all failures were observed. An unobserved failure must still reach
+    /// later tasks.
     bool is_finished() const noexcept;
     bool empty() const noexcept { return all_.empty(); }
     executor::Node* const* begin() const noexcept { return all_.begin(); }
@@ -141,7 +141,7 @@ class AccessOrder {
     bool open = false;         // more tasks may join the commuting writers
                         // The storage was overwritten on another device, so the writers' results are no longer used.
     bool overwritten = false;
-    bool is_full = false;  // covers the whole storage; may be false although the entry does
+    bool is_full = false;  // true only if the entry is known to cover the whole storage
     Listed listed = Listed::no;
     Nodes<1> writers;  // the last writer, or all commuting writers
     Nodes<2> readers;  // readers since the last writer, or readers before the commuting writers

@@ -68,9 +68,10 @@ Distribution by_columns() {
 BlockArray BlockArray::layout(Shape shape, Shape tile, DType dtype) {
   check_shape("BlockArray", shape);
   if (tile.size() != shape.size() || std::ranges::any_of(tile, [](std::int64_t n) { return n < 1; }))
-    fail<ShapeError>({.operation = "BlockArray",
-                      .with = {{"shape", to_string(shape)}, {"tile", to_string(tile)}},
-                      .wrong = "the tile must have as many extents as the array, each of them at least 1"});
+    fail<ShapeError>(
+        {.operation = "BlockArray",
+         .with = {{"shape", to_string(shape)}, {"tile", to_string(tile)}},
+         .wrong = "the tile must have one extent for each dimension of the array, and each extent must be at least 1"});
   BlockArray out;
   out.grid_ = grid_of(shape, tile), out.shape_ = std::move(shape), out.tile_ = std::move(tile), out.dtype_ = dtype;
   return out;

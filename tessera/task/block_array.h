@@ -58,22 +58,22 @@ void declare_access(TaskNode& node, BlockArray& a, Access mode);
 class StencilTile;
 }  // namespace detail
 
-/// An array that is split into tiles. Copies share the tiles, like copies of an Array share memory.
+/// An array that is split into tiles. Copies share the tiles, just as copies of an Array share memory.
 ///
 /// Elementwise operations follow the dtype and broadcasting rules of arrays (array.h). They are deferred and fused per
 /// tile. The result has the tiling and devices of the first block array operand with the result's shape. If there is
 /// none, the tiling is taken from the first operand; dimensions that it lacks or broadcasts are taken from the
-/// following operands. Operands with another tiling or on other devices are copied. Operands may also be arrays. Throws
-/// ShapeError, DtypeError or DeviceError immediately.
+/// following operands. Operands with a different tiling or on different devices are copied. Operands may also be
+/// arrays. Throws ShapeError, DtypeError or DeviceError immediately.
 class BlockArray {
  public:
   BlockArray() = default;  ///< Creates a block array without elements, of shape (0,).
   // Factories. They create tiles with the given extents on the devices of `scope`. They throw ShapeError if `tile` does
-  // not have as many extents as the array, or if one of them is less than 1.
+  // not have one extent for each dimension of the array, or if an extent is less than 1.
   /// Creates a block array without initialising its elements.
   static BlockArray empty(Shape shape, Shape tile, DType dtype = DType::f32, const Scope& scope = current_scope(),
                           const Distribution& distribution = {});
-  /// Creates a block array with equal elements. `value` is converted to the dtype like in Array::full; integers are
+  /// Creates a block array with equal elements. `value` is converted to the dtype as in Array::full; integers are
   /// exact. Throws ArgumentError if `value` is an array.
   static BlockArray full(Shape shape, Shape tile, const ArrayOperand& value, DType dtype = DType::f32,
                          const Scope& scope = current_scope(), const Distribution& distribution = {});
@@ -116,16 +116,17 @@ class BlockArray {
   /// Returns the home device of tile (i, j) of a matrix.
   Device device_of(std::int64_t i, std::int64_t j) const { return tile(i, j).device(); }
   Scope scope() const;        ///< Returns the devices that have tiles.
-  std::string where() const;  ///< Lists the tiles on each device, as text for people.
+  std::string where() const;  ///< Returns a readable list of the tiles on each device.
 
   // Conversions and copies.
   Array gather(
       std::optional<Device> device = {}) const;  ///< Copies the elements to one array, by default on current_device().
   /// Returns a copy with the same tile shape on the devices of `scope`.
   BlockArray to(const Scope& scope, const Distribution& distribution = {}) const;
-  BlockArray retile(Shape tile) const;  ///< Returns a copy with another tile shape on the same devices.
+  BlockArray retile(Shape tile) const;  ///< Returns a copy with a different tile shape on the same devices.
   BlockArray copy() const;              ///< Returns a copy that does not share memory.
-  /// Converts to another dtype, deferred. Returns the block array itself if it already has the dtype.
+  /// Returns a block array that is converted to another dtype when it is evaluated. Returns the block array itself if
+  /// it already has the dtype.
   BlockArray astype(DType dtype) const;
   BlockArray transpose() const;  ///< Reverses the dimensions. Copies each tile on its device.
   /// Evaluates all deferred tiles.
@@ -142,7 +143,7 @@ class BlockArray {
   BlockArray& operator-=(const BlockOperand& b);  ///< Subtracts in place, tile by tile.
   BlockArray& operator*=(const BlockOperand& b);  ///< Multiplies in place, tile by tile.
   BlockArray& operator/=(const BlockOperand& b);  ///< Divides in place, tile by tile.
-  void fill(const ArrayOperand& value);           ///< Sets all elements to a value, which is converted like in full().
+  void fill(const ArrayOperand& value);           ///< Sets all elements to a value, which is converted as in full().
   /// Calls f(array) for each tile, in tasks on the devices of the tiles.
   void for_each_tile(const Callback<void(Array&)>& f);
 
@@ -341,7 +342,7 @@ inline BlockArray transpose(const BlockArray& a) { return a.transpose(); }
 /// Each product of two tiles is a task. It runs on the device of the result's tile, or on another GPU of the same
 /// backend that has tiles of the array and would finish earlier.
 ///
-/// On the CPU, if c has at least four rows of tiles, each right tile is packed once by a task named "pack", and all
+/// On the CPU, if c has at least four rows of tiles, each tile of b is packed once by a task named "pack", and all
 /// products that read the tile share the packed copy. This applies to tiles from 384 x 384 to less than 1,024 x 1,024
 /// elements. The packed copy needs as much memory as the tile, or twice as much for f16 and bf16. It is freed after its
 /// last use.
@@ -350,8 +351,8 @@ BlockArray matmul(const BlockArray& a, const BlockArray& b);
 void matmul_into(BlockArray& c, const BlockArray& a, const BlockArray& b, double alpha = 1, double beta = 1);
 /// Adds the tasks of a product to a region, so that other tasks of the region can use tiles as soon as they are
 /// finished. Computes c = a b if c is passed as out, and c = c + a b if it is passed as inout. Throws ShapeError
-/// immediately like matmul_into, or if the tilings do not match. Throws ArgumentError if c is not passed as out or
-/// inout, or if a or b is not passed as in.
+/// immediately if the shapes or the tilings do not match. Throws ArgumentError if c is not passed as out or inout, or
+/// if a or b is not passed as in.
 void matmul(Region& region, const AccessedBlocks& c, const AccessedBlocks& a, const AccessedBlocks& b);
 /// Computes c = alpha a aᵀ + beta c in place, for a square matrix c. Only elements on and below the diagonal are
 /// computed, which is half the work of the product. Elements above the diagonal are not changed.

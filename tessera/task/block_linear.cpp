@@ -89,8 +89,8 @@ bool share_memory(const BlockArray& x, const BlockArray& y) {
   return std::ranges::any_of(of_x, [&](const Storage* s) { return of_y.contains(s); });
 }
 
-/// Creates one task for each product of two tiles. The tilings must match. If many products read a right tile, another
-/// task packs it.
+/// Creates one task for each product of two tiles. The tilings must match. If many products read a tile of b, another
+/// task packs that tile.
 void multiply_tiles(Region& r, const BlockArray& c, const BlockArray& a, const BlockArray& b, double alpha,
                     double beta) {
   const On on(c);
@@ -160,7 +160,8 @@ void matmul(Region& region, const AccessedBlocks& c, const AccessedBlocks& a, co
 
 namespace {
 
-/// Returns the product of a matrix and a vector. v is retiled if its tiles are not as long as the tiles of a are wide.
+/// Returns the product of a matrix and a vector. v is retiled if the lengths of its tiles differ from the widths of the
+/// tiles of a.
 BlockArray matrix_by_vector(const BlockArray& a, const BlockArray& v) {
   const std::int64_t m = a.tile_shape()[0], k = a.tile_shape()[1];
   if (v.tile_shape()[0] != k) return matrix_by_vector(a, v.retile({k}));

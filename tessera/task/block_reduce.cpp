@@ -113,7 +113,7 @@ BlockArray reduced(const BlockArray& a, const Axes& axes, bool keep, const Reduc
 }
 
 bool is_narrow(DType t) { return t == DType::f16 || t == DType::bf16; }
-/// Like for arrays, sums of 16-bit floats are accumulated in f32 and rounded once.
+/// As for arrays, sums of 16-bit floats are accumulated in f32 and rounded once.
 BlockArray as_summed(const BlockArray& a) { return is_narrow(a.dtype()) ? a.astype(DType::f32) : a; }
 
 /// The dtype of the mean, and the array of which the sum is computed.

@@ -13,7 +13,8 @@
 
 namespace tessera::detail {
 
-/// The load of one device. Counts all tasks on GPUs, and tasks with several devices in their scope.
+/// The load of one device. Counts all tasks on GPUs. On built-in devices, counts only tasks that a policy placed or
+/// that could run on several devices.
 class DeviceLoad {
  public:
   /// Returns the object of a device. It is created on first use and never destroyed.

@@ -13,9 +13,9 @@
 namespace tessera {
 
 /// Thrown if a task failed, or if a task that it depends on failed. `what()` contains the text of the original error,
-/// the name of the task that threw it, and the names of the skipped tasks between it and the task that was waited for.
-/// If the thread waited for all tasks of a region or of devices (`synchronize`), it also lists the errors of other
-/// tasks.
+/// the name of the task that threw it, and the names of the skipped tasks between that task and the task that was
+/// waited for. If the thread waited for all tasks of a region or of devices (`synchronize`), `what()` also lists the
+/// errors of other tasks.
 class TaskError : public Error {
  public:
   /// Created by the library.

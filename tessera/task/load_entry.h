@@ -25,7 +25,7 @@ struct TaskNode::LoadEntry {
   bool place = false;                   // has a slot of DispatchLimit
   std::atomic<bool> on_device = false;  // its work is in the device's queue
   std::mutex lock;                      // guards the two vectors, which other threads change before the task begins
-  std::vector<Before> chained_predecessors;  // run before it on the same device; it did not wait for their end
+  std::vector<Before> chained_predecessors;  // tasks queued before it on the same device; it begins before they end
   std::vector<executor::Ref<TaskNode>> extra_predecessors;  // further predecessors of its chained successors
   std::exception_ptr error;  // error of its function, reported after the chained predecessors have ended
 };

@@ -17,7 +17,7 @@ class PlacementPolicy;  // policy.h
 /// Options of a task: `spawn({.scope = cuda(all), .priority = 2}, f, x)`, `with({.scope = gpus})`. Options that are not
 /// set are inherited from the thread that creates the task.
 struct TaskOptions {
-  /// Devices on which it may run; default: the device with most of its data, or cpu:0.
+  /// Devices on which the task may run; default: the device with most of its data, or cpu:0.
   std::optional<Scope> scope = {};
   /// From -4 to 3 (other values are clamped); default: 0; tasks with a higher priority run first.
   std::optional<int> priority = {};

@@ -47,9 +47,9 @@ std::optional<Frame> frame_of(const StoragePart& a, const StoragePart& b) {
 }
 
 /// Finds the positions in the frame that the second part may have, `distance` bytes after the first part, and calls
-/// `meets(frame)` for each position at which the boxes of the two parts overlap. Stops when it returns true. There may
-/// be two positions: with rows of s elements, a distance of r elements is also a distance of r - s elements from the
-/// next row.
+/// `meets(frame)` for each position at which the boxes of the two parts overlap. Stops when `meets` returns true. There
+/// may be two positions: with rows of s elements, a distance of r elements is also a distance of r - s elements from
+/// the next row.
 template <class F>
 bool any_place(Frame& frame, std::int64_t distance, const F& meets, std::uint32_t element, int axis = 0) {
   const std::int64_t stride = frame.stride[axis];
@@ -115,7 +115,7 @@ StoragePart part_of(const Shape& shape, const Strides& strides, std::int64_t off
                       .wrong = "the array needs at least two dimensions"});
   const auto [low, high] = band_of(triangle);
   if (triangle != MatrixPart::none && (shape[shape.size() - 2] == 1 || shape[shape.size() - 1] == 1)) {
-    // The matrix has a single row or column, so the band is an interval of it.
+    // The matrix has a single row or column, so the band selects an interval of this row or column.
     const std::size_t row = shape.size() - 2, column = shape.size() - 1, along = shape[row] == 1 ? column : row;
     const std::int64_t first = std::max<std::int64_t>(0, along == column ? low : -high);
     const std::int64_t last = std::min(shape[along] - 1, along == column ? high : -low);

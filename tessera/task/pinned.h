@@ -37,7 +37,8 @@ class pinned {
 };
 
 /// A value of type T for each device of a scope. `make()` creates it when it is first used on a device, with that
-/// device as the current device. A task receives a T& to the value of its device, which must be in the scope.
+/// device as the current device. A task receives a T& that refers to the value of the task's device. This device must
+/// be in the scope.
 template <class T>
 class per_device {
  public:

@@ -34,9 +34,9 @@ class Reductions {
   /// Locked while a task gets its slot and its dependencies, and while slots are combined. The lock is recursive
   /// because combining submits tasks that use the storage.
   std::recursive_mutex& lock() noexcept { return lock_; }
-  /// Returns the slot of the next task, which runs on `device`. Before that, combines pending reductions of another
-  /// operation, or into overlapping parts. The caller must hold lock(). Throws DtypeError if the operation does not
-  /// support the dtype.
+  /// Returns the slot of the next task, which runs on `device`. First combines pending reductions that use a different
+  /// operation or that cover a different, overlapping part. The caller must hold lock(). Throws DtypeError if the
+  /// operation does not support the dtype.
   Array slot(const Array& result, Combine op, Device device);
   /// Submits tasks that combine the slots into the results. If `part` is given, only combines reductions that overlap
   /// it. Tasks that are submitted later depend on these tasks.

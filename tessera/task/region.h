@@ -225,8 +225,8 @@ class Region {
   }
 
   /// Calls f(i) for each index, or f(begin, end) for each chunk if f accepts two indices. There is one task for each
-  /// chunk. Returns a task that ends after all of them. Further arguments are passed to each task like in `spawn`, and
-  /// to f after the indices. in(x), commute(x) and reduce(op, x) allow chunks to run concurrently or in any order; with
+  /// chunk. Returns a task that ends after all of them. Further arguments are passed to each task as in `spawn`, and to
+  /// f after the indices. in(x), commute(x) and reduce(op, x) allow chunks to run concurrently or in any order; with
   /// inout(x), chunks run sequentially. All tasks call the same f, possibly at the same time. If f throws, the
   /// remaining indices of its chunk are skipped. Other chunks still run.
   template <class F, class... A>

@@ -53,7 +53,8 @@ class RunningTask {
     const bool before_;
   };
   bool in_runtime_copy() const noexcept { return in_runtime_copy_; }
-  /// Returns true if the task with this use number is still running. In rare cases, returns false although it is.
+  /// Returns true if the task with this use number is still running. In rare cases, returns false although the task is
+  /// running.
   static bool is_live(std::uint64_t use) noexcept;
 
  private:

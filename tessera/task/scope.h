@@ -17,7 +17,7 @@ class Scope {
  public:
   Scope() : Scope(Device{}) {}  ///< Creates the default scope of tasks, cpu:0.
   Scope(Device device);  ///< Throws DeviceError with a list of the existing devices if the device does not exist.
-  explicit Scope(std::vector<Device> devices);  ///< The same for a list; throws ArgumentError if it is empty.
+  explicit Scope(std::vector<Device> devices);  ///< Also throws ArgumentError if the list is empty.
 
   /// The devices, in order.
   const std::vector<Device>& devices() const& noexcept { return devices_; }

@@ -16,12 +16,13 @@ class RebasedExpression;
 /// four strips of the padded tile.
 class StencilTile {
  public:
-  /// Distance beyond the edge of the array in tiles, for rows and columns: from -1 to 1.
+  /// Where a neighbouring tile lies relative to the array, in rows and columns: -1 before the first tile, 1 after the
+  /// last tile, otherwise 0.
   struct Past {
     std::int64_t rows = 0, columns = 0;
   };
   /// `near` contains the eight surrounding tiles and the tile itself (index 4), in row-major order. Beyond the edge of
-  /// the array, it contains the tiles that replace the missing ones. It must outlive this object.
+  /// the array, it contains the tiles that replace the missing ones. `near` must outlive this object.
   StencilTile(const Halo& halo, const std::vector<Past>& beyond, const std::vector<Array>& near)
       : halo_(halo), beyond_(beyond), near_(near) {}
   void write(Array& to, const Callback<Array(const Neighbours&)>& f) const;

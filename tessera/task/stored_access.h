@@ -52,8 +52,9 @@ class StoredAccess {
 
   static bool fits_inline(const Array& array) noexcept;
   void keep_sizes(const Array& array) noexcept;
-  /// Returns the details, and creates them on first use. This is done by the creating thread until the task runs, then
-  /// by the thread that begins the task, then by threads that create nested tasks. The latter hold the storage's lock.
+  /// Returns the details, and creates them on first use. Until the task runs, only the creating thread may call this
+  /// function. After that, only the thread that begins the task may call it, and then threads that create nested tasks
+  /// and hold the storage's lock.
   AccessDetails& details();
   AccessDetails* known_details() const noexcept { return details_.load(std::memory_order_acquire); }
   /// Drops all references to the array.

@@ -33,7 +33,8 @@ class Task {
     if (node_->failure()) detail::throw_failure(*node_->failure());
   }
   /// Waits and returns a reference to the result, which is valid as long as the task exists. If called on an rvalue,
-  /// returns a copy. An Array may still be computed asynchronously on its device. Reading its elements waits for this.
+  /// returns a copy. If the result is an Array, its device may still be computing it. Reading its elements waits for
+  /// the device.
   decltype(auto) fetch() const& {
     wait();
     if constexpr (!std::is_void_v<T>) return std::as_const(*node_->value);
@@ -173,10 +174,10 @@ using Here = std::source_location;
 /// it, and its results are passed to f. A Task<void> passes nothing. If f is a kernel, it is launched: `spawn(saxpy,
 /// Extent{n}, x, y, 2.0f)`.
 ///
-/// The function runs for a device of its scope (TaskOptions, `with`). This is the current device while it runs, so new
-/// arrays are created on it. Without a scope, it is the device with most of the task's array data, or cpu:0. The task
-/// inherits placement, mode and options, but no recording and no observers. Throws DeviceError if no device is
-/// possible. If too many tasks are unfinished, the calling thread runs some of them first.
+/// The task is placed on a device of its scope (TaskOptions, `with`). Without a scope, it is placed on the device with
+/// most of its array data, or on cpu:0. This device is the current device while f runs, so new arrays are created on
+/// it. The task inherits placement, mode and options, but no recording and no observers. Throws DeviceError if no
+/// device is possible. If too many tasks are unfinished, the calling thread runs some of them first.
 template <class F, class... A>
 auto spawn(const TaskOptions& options, F&& f, A&&... arguments) {
   return detail::spawn_task(options, std::forward<F>(f), std::forward<A>(arguments)...);

@@ -402,7 +402,7 @@ void TaskAccesses::order() {
       AccessDetails& more = outer->details();
       if (!more.nested) more.nested = std::make_unique<AccessOrder>();
       order = more.nested.get();
-      // Other tasks use other parts of the storage at home, so it cannot be moved as a whole.
+      // Other tasks use other parts of the storage on its home device, so it cannot be moved as a whole.
       a->packs_ = more.some && device != home_of(*a).device();
     } else if (maker != nullptr && !a->data_->slot() && !maker->ended_.load(std::memory_order_acquire) &&
                used_by_others(*order, a->mode_, part_of(*a))) {
@@ -430,8 +430,8 @@ bool TaskAccesses::acquire_commute_locks(executor::Node& node) noexcept {
   return true;
 }
 
-/// Only tasks that use whole storages can migrate. The order of tasks with disjoint parts depends on their devices, so
-/// they cannot.
+/// Only tasks that use whole storages can migrate, because the order of tasks with disjoint parts depends on their
+/// devices.
 bool TaskAccesses::can_migrate() const {
   if (outer() != nullptr) return false;
   for (const StoredAccess* a = first_; a != nullptr; a = a->next_) {

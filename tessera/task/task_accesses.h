@@ -71,7 +71,7 @@ class TaskAccesses final : public TaskData {
   const StoredAccess* declared(const Storage& storage) const noexcept {
     return const_cast<TaskAccesses*>(this)->declared(storage);
   }
-  /// Throws ArgumentError if the task uses a declared storage in another way than it declared.
+  /// Throws ArgumentError if the task uses a declared storage in a way that it did not declare.
   void check_use(const StoredAccess& declared, const Storage& used, Access mode) const;
   /// Called when the task uses a storage that it did not declare. Waits for tasks that the task itself created. Throws
   /// ArgumentError if other tasks use the storage.

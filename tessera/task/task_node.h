@@ -41,12 +41,12 @@ class TaskData {
   virtual void order() {}
   /// Called on the executing thread before the function. If it throws, the task fails.
   virtual void begin() {}
-  /// Returns the group for tasks outside of regions that this task creates. The task ends after them. Returns null
-  /// after the task has ended.
+  /// Returns the group for tasks outside of regions that this task creates. The task ends after the tasks of the group.
+  /// Returns null after the task has ended.
   virtual executor::Group* tasks() { return nullptr; }
   /// Called on the executing thread after the function, even if the function threw. If it throws, the task fails.
   virtual void finish() {}
-  /// Returns true if the task may begin on another device than the one on which it was placed.
+  /// Returns true if the task may begin on a device other than the one on which it was placed.
   virtual bool can_migrate() const { return false; }
   /// Called when the function has returned and its work is in the device's queue. Later tasks on this device see its
   /// writes.
@@ -190,7 +190,8 @@ class TaskNode : public executor::Node {
   /// Stop is requested by the token in the options and by `Task::cancel`.
   StopToken stop_token();
   bool cancel_task() noexcept;
-  /// Submits the task and takes over one reference. With TESSERA_TASKS=serial, the task has ended when this returns.
+  /// Submits the task and takes over one reference. With TESSERA_TASKS=serial, the task has ended when this function
+  /// returns.
   void submit_task();
   int priority() const noexcept { return options_ ? options_->priority : 0; }
   /// Called when the event after the task's work on the device has completed. `error` is set if it failed.

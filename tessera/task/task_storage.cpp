@@ -66,8 +66,8 @@ struct EvictionList {
   struct Entry {
     detail::TaskStorage* owner;
     Device device;
-    bool going = false;  ///< a thread is evicting it and uses its owner
-    bool used = false;   ///< a task has started to use it in the meantime
+    bool going = false;  ///< a thread is evicting the replica and uses its owner
+    bool used = false;   ///< a task has started to use the replica in the meantime
   };
   std::mutex lock;
   std::condition_variable done;  // signalled when an eviction has ended

@@ -50,7 +50,8 @@ class TaskStorage final : public CoherenceHook {
   executor::SpinLock& lock() const noexcept { return order_.lock(); }
   AccessOrder& order() noexcept { return order_; }
   /// Records that a running task uses the storage without having declared it. Returns false if another task also uses
-  /// it undeclared and one of the two writes. `use` is RunningTask::use(). The caller must hold `lock()`.
+  /// the storage without having declared it, and one of the two tasks writes. `use` is RunningTask::use(). The caller
+  /// must hold `lock()`.
   bool record_undeclared_use(Access mode, std::uint64_t use);
 
   /// Returns the reductions into this storage. They are created on first use.
@@ -82,7 +83,8 @@ class TaskStorage final : public CoherenceHook {
   bool has_no_replicas() const noexcept { return has_no_replicas_.load(std::memory_order_acquire); }
   /// Returns true if the device has the current contents.
   bool valid_on(Device device);
-  /// Returns memory on the device. If `needed` is true, it has the current contents. It is not evicted until `release`.
+  /// Returns memory on the device. If `needed` is true, the memory has the current contents. It is not evicted before
+  /// `release`.
   std::shared_ptr<Storage> acquire(Device device, bool needed, std::shared_ptr<Storage> home);
   /// Marks the contents on `device` as the only valid ones.
   void written(Device device) noexcept;

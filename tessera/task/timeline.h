@@ -23,9 +23,9 @@ struct TracedTask {
     bool order_only;
   };
   std::vector<Before> after;
-  /// Time of its function without waits and copies; if went_on, time of its work on the device.
+  /// Time of its function, excluding waits and copies. If went_on is true, time of its work on the device.
   std::int64_t worked = 0;
-  std::int64_t device_begun = 0;  ///< if went_on: when the device had finished earlier work
+  std::int64_t device_begun = 0;  ///< if went_on is true: the time when the device had finished earlier work
   int thread = -1;                ///< index of the executing thread
 };
 

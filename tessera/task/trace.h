@@ -22,8 +22,8 @@ namespace detail {
 struct TraceState;
 }
 
-/// Records what tasks do while the object exists. A task needs about 200 bytes, and all events at most 1 GiB; further
-/// events are dropped and counted. Several objects can exist at the same time. Created by `trace`.
+/// Records what tasks do while the object exists. Each task needs about 200 bytes. All events together need at most 1
+/// GiB; further events are dropped and counted. Several objects can exist at the same time. Created by `trace`.
 class [[nodiscard]] Trace {
  public:
   Trace();  ///< Starts recording.
@@ -58,7 +58,7 @@ class [[nodiscard]] Trace {
 
 /// Returns the tasks of a region that were created during a Trace, as a Graphviz graph (`dot -Tsvg`). It shows names,
 /// devices, progress and dependencies. Dotted arrows are dependencies that only affect the order. Dependencies on tasks
-/// that ended long before may be missing. Throws ArgumentError if no Trace is active.
+/// that ended long ago may be missing. Throws ArgumentError if no Trace is active.
 std::string dot(const Region& region);
 
 /// Times of all tasks with the same name on one device, in seconds. Waits for other tasks and for copies are not
@@ -71,7 +71,7 @@ struct TaskTimes {
 };
 /// Statistics of all recorded tasks.
 struct TaskSummary {
-  /// Number of tasks; `ended` includes the following three.
+  /// Number of tasks; `ended` includes `failed`, `skipped` and `cancelled`.
   std::uint64_t made = 0, ended = 0, running = 0, not_begun = 0;
   /// Number of tasks that threw, that were skipped because a dependency failed, and that were cancelled.
   std::uint64_t failed = 0, skipped = 0, cancelled = 0;

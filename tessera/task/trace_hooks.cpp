@@ -274,7 +274,7 @@ RecordedEvents recorded_events(const char* asked) {
   if (r.recorders == 0)
     fail<ArgumentError>({.operation = asked,
                          .wrong = "no trace is active",
-                         .remedy = "Before the tasks are created: auto seen = trace();"});
+                         .remedy = "Start a trace before the tasks are created: auto seen = trace();"});
   return {{r.logs.begin(), r.logs.end()}, r.since, r.dropped.load(), r.copies};
 }
 

@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 inline std::int64_t now() { return Clock::now().time_since_epoch().count(); }  // nanoseconds
 static_assert(Clock::period::num == 1 && Clock::period::den == 1'000'000'000);
 
-// The active observers, as a bit mask. The bits above it contain the process's fork generation, so that a child process
+// The active observers, as a bit mask. The higher bits contain the process's fork generation, so that a child process
 // reads the environment again.
 constexpr std::uint64_t recorded = 1;  ///< events are recorded
 constexpr std::uint64_t watched = 2;   ///< the watchdog tracks unfinished tasks
@@ -150,7 +150,8 @@ RecordedEvents recorded_events(const char* asked);
 /// Events are recorded while there are more calls of start_recording() than of stop_recording().
 void start_recording();
 void stop_recording() noexcept;
-/// Reads the environment variables once per process. Throws ArgumentError if they are invalid, also on later calls.
+/// Reads the environment variables once per process. Throws ArgumentError if they are invalid, including on later
+/// calls.
 void read_environment();
 /// Starts a trace that is written when the program ends (trace.cpp). Called by read_environment(). Throws ArgumentError
 /// if `file` cannot be written.

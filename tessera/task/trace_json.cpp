@@ -118,8 +118,8 @@ class Writer {
     int process, thread;
     std::int64_t at;
   };
-  /// An arrow must start inside its source event, so it starts at the end of it. It ends at the beginning of its
-  /// target.
+  /// An arrow must start inside its source event, so it starts at the end of that event. It ends at the beginning of
+  /// its target.
   void arrows(const TracedTask& to) {
     if (to.begun == 0 || to.begun < since_) return;
     for (const TracedTask::Before& b : to.after) {

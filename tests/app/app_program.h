@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the program `tessera` with a time limit, and helpers to check its output and exit code.
+// Helpers that run the program `tessera` with a time limit, and check its output and exit code.
 #pragma once
 
 #include <fcntl.h>

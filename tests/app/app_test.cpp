@@ -55,8 +55,8 @@ std::vector<std::string> greedy(const std::string& file, const std::string& devi
 }
 
 /// Compares greedy tokens with tokens of another program, which may round activations differently. At the first
-/// difference, our token must be the other program's second choice with a nearly equal score. Later tokens are not
-/// compared.
+/// difference, Tessera's token must be the other program's second choice with a nearly equal score. Later tokens are
+/// not compared.
 void check_reference(const json& reference, const std::string& file, double bound) {
   for (const json& r : reference["models"][file.substr(file.find('/') + 1)]) {
     const json j = parsed(run({"generate", file, "-p", r["prompt"], "-n", std::to_string(r["tokens"].size()),
@@ -145,12 +145,12 @@ TEST(Program, RejectsInvalidNumbersAsWrongUsage) {
   for (const std::string value : {"abc", "1.5", "0x10", "1e3", "-", ""})
     for (const std::string option : {"--tokens", "--ctx", "--batch", "--top-k", "--seed"})
       EXPECT_TRUE(
-          fails(with(option, value), 2, {option + ": \"" + value + "\" is not an integer; expected one from "}));
+          fails(with(option, value), 2, {option + ": \"" + value + "\" is not an integer; expected an integer from "}));
   EXPECT_TRUE(fails(with("-n", "99999999999999999999999"), 2, {"99999999999999999999999 is out of range: from 0 to"}));
   EXPECT_TRUE(fails(with("--seed", "-1"), 2, {"--seed: -1 is out of range: from 0 to 18446744073709551615"}));
   for (const std::string option : {"--temperature", "--top-p"})
     for (const std::string value : {"nan", "-nan", "abc", "1x"})
-      EXPECT_TRUE(fails(with(option, value), 2, {option + ": \"" + value + "\" is not a number; expected one "}));
+      EXPECT_TRUE(fails(with(option, value), 2, {option + ": \"" + value + "\" is not a number; expected a number "}));
   EXPECT_TRUE(fails(with("--temperature", "inf"), 2, {"inf is out of range: from 0 to"}));
   EXPECT_TRUE(fails(with("--top-p", "0"), 2, {"--top-p: 0 is out of range: above 0 to 1"}));
   EXPECT_TRUE(fails(run({"verify", "--seed", "abc"}), 2, {"--seed: \"abc\" is not an integer"}));
@@ -432,7 +432,7 @@ TEST(Log, RejectsAnUnknownLevel) {
                     {"[environment] TESSERA_BLAS=yes: expected off, vendor or auto. Set TESSERA_BLAS to"}));
 }
 
-TEST(Log, WarnsOnceThatOnlyTheInterpreterChecks) {
+TEST(Log, WarnsOnceIfTheDeviceIgnoresTesseraCheck) {
   const auto warnings = [](const std::string& device, const std::string& level) {
     const Outcome o = run(greedy(model, device, 2), {.environment = {{"TESSERA_CHECK", "1"}, {"TESSERA_LOG", level}}});
     EXPECT_EQ(o.code, 0) << o.err;
@@ -555,7 +555,7 @@ TEST(Generate, StrictAndVerifyOnReportDevicesThatRanKernels) {
   EXPECT_TRUE(holds(strict.err, {"strict    no other device ran a kernel or received data"}));
   const Outcome verified = with({"--verify-on", "interp"});
   EXPECT_EQ(verified.code, 0) << verified.err;
-  EXPECT_TRUE(holds(verified.err, {"each kernel run again on interp:0", "rms_norm", "wrong"}));
+  EXPECT_TRUE(holds(verified.err, {"kernels rerun on interp:0", "rms_norm", "wrong"}));
   EXPECT_EQ(verified.out, strict.out);
   EXPECT_TRUE(fails(with({"--verify-on", "cuda:9"}), 1, {"cuda:9"}));
   EXPECT_TRUE(fails(with({"--verify-on", "cpu"}), 1, {"(--verify-on = cpu:0). Choose another device"}));

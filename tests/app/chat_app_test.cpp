@@ -129,7 +129,7 @@ TEST(Chat, CommandsChangeTheConversation) {
   EXPECT_GT(loaded[0]["prompt_tokens"].get<int>(), 40);
 }
 
-TEST(Chat, RetryDrawsAnotherAnswerAndSeedsReproduce) {
+TEST(Chat, RetryDrawsANewAnswerAndSeedsReproduceAnswers) {
   const std::vector<std::string> warm = {"chat", model().path(), "--device", "cpu",    "-n",
                                          "12",   "--seed",       "5",        "--json", "-q"};
   const auto a = objects(tessera_with(warm, typed("What is an index?\n/retry\n"))),
@@ -381,7 +381,7 @@ TEST(Tokenize, PrintsPiecesIdsAndText) {
   EXPECT_TRUE(fails(tessera_with({"tokenize", "README.md", "a"}), 1, {"README.md"}));
 }
 
-TEST(Generate, GenerateSupportsIdsChatStopsAndLogProbabilities) {
+TEST(Generate, SupportsIdsChatStopStringsAndLogProbabilities) {
   const std::vector<std::string> rest = {"--device", "cpu", "--temperature", "0", "-n", "8"};
   const auto generate = [&](const std::string& file, std::vector<std::string> more) {
     std::vector<std::string> all = {"generate", file};

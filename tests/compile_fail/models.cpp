@@ -4,7 +4,7 @@
 // mistake 2: must be a Parameter (trained) or a StateArray
 // mistake 3: must be a Parameter (trained) or a StateArray
 // mistake 4: this type cannot be traversed
-// mistake 5: a layer takes another number of inputs than the previous layers produce
+// mistake 5: a layer takes a different number of inputs than the previous layers produce
 // mistake 5: LayersDoNotFit<3, 128, 64>
 // mistake 6: a batch must consist of arrays: a replayed step would see a number as it was
 // mistake 6: {"value.weights.*.factor"}

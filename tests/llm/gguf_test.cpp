@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GGUF files: round trips, malformed files, and random damage (the seed is printed). Each malformed file is a valid
-// file with one change. They include the cases of llama.cpp's tests/test-gguf.cpp.
+// file with one change. The malformed files include the cases of llama.cpp's tests/test-gguf.cpp.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -325,7 +325,7 @@ TEST(GgufMalformed, RejectsInvalidTensors) {
   expect([](F& f) { std::swap(f.tensors[0].offset, f.tensors[1].offset); }, &F::offset_at, 0, 0, "offset", "is 32");
 }
 
-TEST(GgufMalformed, RejectsTensorsLargerThan63BitsInTotal) {
+TEST(GgufMalformed, RejectsTensorsWhoseTotalSizeOverflows) {
   Raw file;
   const std::uint64_t huge = 0x7fffffffffffffc0;
   file.tensors = {{"a", {huge}, 24, 0}, {"b", {huge}, 24, huge}};
@@ -700,7 +700,7 @@ TEST(GgufSplit, OpensModelInSeveralFiles) {
   }
   EXPECT_EQ(f.name(f.tensor("c")), (model.folder / model.name(1)).string());
   EXPECT_EQ(f.name(f.tensor("a")), f.name());
-  // Read a tensor whose part does not exist in the other file.
+  // The part that contains this tensor does not exist in the other file.
   const SplitModel other;
   const GgufFile alone = [&] {
     GgufWriter w;
@@ -710,7 +710,7 @@ TEST(GgufSplit, OpensModelInSeveralFiles) {
   expect_throw<ArgumentError>([&] { alone.data(f.tensor("d")); }, {"does not belong to this file"});
 }
 
-TEST(GgufSplit, RejectsInvalidPartsByName) {
+TEST(GgufSplit, RejectsInvalidPartsAndNamesTheFile) {
   const auto refused = [](const SplitModel& m, std::size_t which, std::vector<std::string> parts) {
     expect_throw<FormatError>([&] { GgufFile::open(m.folder / m.name(which)); }, std::move(parts));
   };
@@ -769,7 +769,8 @@ TEST(GgufFiles, InvalidCountsInHugeFilesAllocateNoMemory) {
   refused(head + raw(many) + raw(none), "the name is empty");
   const auto entry = [&](const std::string& value) { return head + raw(none) + raw(one) + raw_text("k") + value; };
   refused(entry(raw(8u) + raw(4 * many)), "the length 4294967296 is more than the 268435456 allowed");
-  refused(entry(raw(9u) + raw(0u) + raw(4 * many)), "4294967296 elements are more than the 268435456 bytes allowed");
+  refused(entry(raw(9u) + raw(0u) + raw(4 * many)),
+          "4294967296 elements need more memory than the 268435456 bytes allowed");
   refused(entry(raw(9u) + raw(8u) + raw(many)), "1073741824 elements are more than");
   // Nested arrays with the largest possible count at each level. The innermost element type is invalid.
   const std::string level = raw(9u) + raw(std::uint64_t{20000000});
@@ -817,7 +818,7 @@ TEST(GgmlBlocks, MatchGgufPy) {
             "25c76ebfdb42b7c5dbb6db4449c4003c4946b7c1db40b7c6b7bdb74349c50000");
 }
 
-TEST(GgmlBlocks, LowNibblesAreFirstHalf) {
+TEST(GgmlBlocks, LowNibblesContainTheFirstHalfOfABlock) {
   BlockQ4_0 block{half(2.0f), {}};
   for (int i = 0; i < 16; ++i) block.q[i] = static_cast<std::uint8_t>(i | (15 - i) << 4);
   float out[32];

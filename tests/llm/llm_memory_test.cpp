@@ -86,7 +86,8 @@ TEST(MemoryDryRun, CountsMemoryWithoutAllocatingOrComputing) {
 
 TEST(WeightMemory, HasLittleOverheadForAnyOrderOfWeights) {
   const DryRun dry(Device{Backend::cpu, 0});
-  // Sizes of f16 matrices in MiB. Two matrices of 129 MiB do not fit in one allocation, and 300 MiB is larger than one.
+  // Sizes of f16 matrices in MiB. Two matrices of 129 MiB do not fit in one allocation, and a matrix of 300 MiB is
+  // larger than an allocation.
   const std::int64_t mib = (1 << 20) / 2 / 1024, sizes[] = {300, 129, 8, 129, 129, 40, 8, 129, 129, 1, 129};
   WeightMemory memory(dry.device(), "weights of a test");
   std::uint64_t bytes = 0;

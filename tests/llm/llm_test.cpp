@@ -123,8 +123,8 @@ TEST_P(OnEveryDevice, TinyModelsOfEachFormatMatchReference) {
     }
 }
 
-// The combinations of formats are the same as in files of llama-quantize. It uses other formats for "down", because its
-// rows are not a multiple of 256.
+// The combinations of formats are the same as in files of llama-quantize. That program uses different formats for
+// "down", because the length of that matrix's rows is not a multiple of 256.
 TEST_P(OnEveryDevice, ModelsOfMixedFormatsMatchReference) {
   struct Mix {
     GgmlType type;
@@ -398,7 +398,7 @@ TEST(BadModels, ErrorsNameKeyOrTensor) {
     expect_contains(text_of<FormatError>([&] { read_llama_config(parse(bytes)); }),
                     {"tiny.gguf", name, "is not supported"});
   }
-  // Old files use another key for linear scaling or omit the type, as in llama.cpp.
+  // Old files use a different key for linear scaling, or omit the type. Both are accepted, as in llama.cpp.
   for (const auto& [key, scale] : {std::pair{"llama.rope.scale_linear", 0.25f}, {"llama.rope.scaling.factor", 0.25f}}) {
     const auto bytes = with(key, 4.0f);
     EXPECT_EQ(read_llama_config(parse(bytes)).rotary.scale, scale) << key;

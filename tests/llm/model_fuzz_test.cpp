@@ -432,7 +432,8 @@ TEST(ModelFuzz, VocabulariesEncodeAnyTextOrThrow) {
       const EncodeOptions::Range plain{begin, begin + random() % (text.size() - begin + 1)};
       const std::vector<TokenId> ids = t->encode(
           text, {.add_special = random() % 2 == 0, .parse_special = random() % 2 == 0, .plain = std::span(&plain, 1)});
-      // Each token covers at least one byte of the text, except for tokens of a character that has no token.
+      // Each token covers at least one byte of the text, except for the tokens of characters that are not in the
+      // vocabulary.
       EXPECT_LE(ids.size(), 3 * text.size() + 3 + 3) << "TESSERA_TEST_SEED=" << test_seed();
       for (const TokenId id : ids) EXPECT_LT(static_cast<std::size_t>(id), t->size());
       t->decode(ids);

@@ -118,7 +118,7 @@ std::set<int> drawn(SamplerOptions options, const std::vector<float>& logits) {
   return out;
 }
 
-TEST(Sampler, TopPKeepsTheSmallestSetWithThatProbability) {
+TEST(Sampler, TopPKeepsTheSmallestSetThatReachesTheProbability) {
   const auto logits = logs({0.1, 0.4, 0.05, 0.25, 0.2});
   const auto kept = [&](std::int64_t k, double p) { return drawn({.temperature = 1, .top_k = k, .top_p = p}, logits); };
   EXPECT_EQ(kept(0, 0.01), (std::set<int>{1}));
@@ -127,7 +127,8 @@ TEST(Sampler, TopPKeepsTheSmallestSetWithThatProbability) {
   EXPECT_EQ(kept(0, 0.84), (std::set<int>{1, 3, 4}));
   EXPECT_EQ(kept(0, 0.94), (std::set<int>{0, 1, 3, 4}));
   EXPECT_EQ(kept(0, 1.0), (std::set<int>{0, 1, 2, 3, 4}));
-  // top-p applies to the tokens that top-k keeps: 0.4 of 0.65 is more than 0.6.
+  // top-p applies to the tokens that top-k keeps. They have a total probability of 0.65, and 0.4 / 0.65 is more than
+  // 0.6.
   EXPECT_EQ(kept(2, 0.6), (std::set<int>{1}));
   EXPECT_EQ(kept(2, 0.7), (std::set<int>{1, 3}));
   EXPECT_EQ(kept(1, 1.0), (std::set<int>{1}));

@@ -257,8 +257,8 @@ TEST_P(OnEveryDevice, ReportsTheChangesToEachLayer) {
   for (const auto& l : packed.layers) by[l.path] = l;
   EXPECT_EQ(by["0"].note, "q8_0") << "the relu follows a norm";
   EXPECT_LT(by["0"].bytes, 64 * 48 * 2u);
-  EXPECT_EQ(by["4"].note, "includes Elementwise 5; f32: 48 inputs are not a multiple of 32");
-  EXPECT_EQ(by["3"].note, "x, in inference");
+  EXPECT_EQ(by["4"].note, "includes Elementwise 5; f32: the number of inputs, 48, is not a multiple of 32");
+  EXPECT_EQ(by["3"].note, "returns x in inference");
 }
 
 // The number of layers is known at compile time for a tuple, and at run time for a vector.
@@ -423,8 +423,8 @@ TEST_P(OnEveryDevice, ReportsTheLayerAndElementOfAWrongResult) {
   }
 }
 
-// Runs with a fake driver in which every kernel writes a wrong value to its result, at seven tenths of the elements.
-// The first kernel is correct, because it tests the device.
+// Runs with a fake driver in which every kernel writes a wrong value to one element of its result, at seven tenths of
+// its length. The first kernel is correct, because it tests the device.
 TEST(WrongDriverResults, AreDetectedByVerify) {
   const char* fault = std::getenv("TESSERA_FAKE_FAULT");
   if (fault == nullptr || std::strcmp(fault, "wrong=2+") != 0) GTEST_SKIP() << "no driver computes wrong results";

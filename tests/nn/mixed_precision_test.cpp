@@ -68,8 +68,8 @@ TEST_P(OnEveryDevice, GradientsOfCopiesAreAccumulatedInF32) {
 }
 
 TEST_P(OnEveryDevice, SmallGradientsAreNotLostInSums) {
-  // Adds many numbers to 1 that are too small to change an f16 sum. The sums are over uses of one parameter, over rows
-  // of a table, and in a reduction.
+  // Adds many numbers to 1, each of them too small to change an f16 sum. The sums are over the uses of one parameter,
+  // over the rows of a table, and over the elements of a reduction.
   const float small = 0x1p-12f;
   const Row model = row({0.5f});
   MixedPrecision precision(model, {.dtype = DType::f16, .loss_scale = {.init_scale = 1}});

@@ -31,7 +31,7 @@ std::string report = to_string(fast.report());
   page().expect(report);
 
 Compiled checked = compile(model, {.level = CompileLevel::aggressive, .verify = true});
-double worst = checked.report().worst.value();  // of the whole pass, relative to its largest number
+double worst = checked.report().worst.value();  // largest error of the result, relative to its largest element
 
   EXPECT_LT(worst, 1e-5);
   const test::Folder folder;
@@ -40,13 +40,13 @@ double worst = checked.report().worst.value();  // of the whole pass, relative t
 save_model(model, file);
 auto loaded = setup(sequential(dense<64, 96>, BatchNorm{}, relu, Dropout{}, dense<96, 10>), {.seed = 2, .input = {64}});
 load_model(loaded, file);
-auto manifest = manifest_of(SafetensorsFile::open(file));  // versions; of each array dtype, shape and SHA-256
+auto manifest = manifest_of(SafetensorsFile::open(file));  // versions, and the dtype, shape and SHA-256 of each array
 
   EXPECT_EQ(manifest->arrays.at("0.weight").shape, (Shape{96, 64}));
   const Array sample = random_normal({2, 64}, 3);
   EXPECT_EQ(loaded(sample).to_vector<float>(), model(sample).to_vector<float>());
 
-NameMap names = names_of_pytorch();  // *.running_var and the like
+NameMap names = names_of_pytorch();  // for example, *.running_var becomes *.running_variance
 names.insert(names.end(), {{"fc1.*", "0.*"}, {"norm.*", "1.*"}, {"fc2.*", "3.*"}, {"test.*", ""}});
 auto theirs = setup(sequential(dense<6, 8>, LayerNorm{}, relu, dense<8, 3>), {.seed = 1, .input = {6}});
 load_model(theirs, "tests/data/pytorch_named.safetensors", {.names = names});

@@ -37,7 +37,7 @@ std::vector<float> losses_of(Model model, const Array& x, const Array& y, int st
   return losses;
 }
 
-/// Checks that a model learns on this device like on the CPU.
+/// Checks that a model learns on this device as it does on the CPU.
 template <class Make>
 void expect_learning(Make&& make, const Shape& input, int steps) {
   const auto run = [&](bool packed) {

@@ -132,7 +132,7 @@ TEST_P(OnEveryDevice, InitialValuesDependOnlyOnSeedAndPath) {
     EXPECT_EQ(here[i].array.to_vector<float>(), there[i].array.to_vector<float>()) << here[i].path;
     EXPECT_EQ(here[i].array.to_vector<float>(), parameters(again)[i].array.to_vector<float>()) << here[i].path;
   }
-  // A smaller model with the same path gets the same values. Another seed or path results in other values.
+  // A smaller model with the same path gets the same values. A different seed or path results in different values.
   struct Part {
     struct Layers {
       Parameter weight{{6, 8}, init::kaiming_uniform({.a = std::sqrt(5.0)})};

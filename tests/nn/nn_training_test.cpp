@@ -293,7 +293,7 @@ TEST_P(OnEveryDevice, ForEachArrayVisitsTheOptimiserState) {
   for_each_array(optimiser, [&](const Array&, const Path& at) { paths.push_back(at.text()); });
   EXPECT_EQ(paths, (std::vector<std::string>{"step", "m.weight", "v.weight", "idle"}));
   EXPECT_EQ(model.bias.to_vector<float>(), std::vector<float>(4, 1));
-  // Another optimiser with copies of the arrays continues in the same way.
+  // A second optimiser with copies of the arrays continues in the same way.
   Model one = clone(model), two = clone(model);
   Adam other = map_arrays(optimiser, [](const Array& a) { return a.copy(); });
   optimiser.step(one, gradient), other.step(two, gradient);

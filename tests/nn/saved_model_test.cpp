@@ -80,7 +80,7 @@ TEST_P(OnEveryDevice, Converts16BitCheckpointsOnRequest) {
     save_model(wide, path);
     load_model(half, path, {.convert = true});
     EXPECT_EQ(values(half), values(model));
-    // Arrays of other shapes, and integers, are not converted.
+    // Arrays with different shapes, and integers, are not converted.
     auto other = setup(sequential(dense<6, 7>, relu, dense<7, 3>), {.seed = 2});
     expect_throw<ArgumentError>([&] { load_model(other, path, {.convert = true}); }, {"0.weight is (8, 6)"});
   }
@@ -168,7 +168,7 @@ TEST_P(OnEveryDevice, ModelsFromPyTorchFilesMatchPyTorch) {
   const std::string other = TESSERA_TEST_DATA "/pytorch_named.safetensors";
   load_model(named, other, {.names = names});
   expect_as_pytorch(other, named);
-  // Loads the file into a model with other names.
+  // Loads the file into a model with different names.
   auto renamed = setup(sequential(dense<6, 8>, LayerNorm{}, relu, dense<8, 3>), {.seed = 1, .input = {6}});
   load_model(renamed, other, {.names = {{"fc1.*", "0.*"}, {"norm.*", "1.*"}, {"fc2.*", "3.*"}, {"test.*", ""}}});
   expect_as_pytorch(other, renamed);

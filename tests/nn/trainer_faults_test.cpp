@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Failures of trainers on every device: out of memory, non-finite numbers, truncated files, and files of other models.
+// Failures of trainers on every device: lack of memory, non-finite numbers, truncated files, and files of other models.
 // Also tests several trainers at the same time.
 #include <algorithm>
 #include <cstdio>

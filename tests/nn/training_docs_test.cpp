@@ -57,7 +57,7 @@ int main() {
 }
 }  // namespace first_program
 
-TEST(TrainingDocs, FirstProgramPrintsItsOutput) {
+TEST(TrainingDocs, FirstProgramPrintsTheDocumentedOutput) {
   testing::internal::CaptureStdout();
   EXPECT_EQ(first_program::main(), 0);
   page().expect("```text\n" + testing::internal::GetCapturedStdout() + "```");
@@ -348,7 +348,7 @@ TEST(Texts, PrintEnumerationsAndFigures) {
 
 // The examples in headers.
 
-TEST(TrainingDocs, FitTrainerAndPrecision) {
+TEST(TrainingDocs, RunsTheHeaderExamplesOfFitTrainerAndPrecision) {
   const DeviceScope scope(Device{});
   const auto net = sequential(dense<2, 8>, relu, dense<8, 2>);
   using Net = std::remove_const_t<decltype(net)>;
@@ -397,7 +397,7 @@ TEST(TrainingDocs, FitTrainerAndPrecision) {
   EXPECT_LE(optimiser.steps(), steps);  // steps with a non-finite scaled gradient are skipped
 }
 
-TEST(TrainingDocs, KernelWithAGradient) {
+TEST(TrainingDocs, DefinesAKernelWithAGradient) {
   const DeviceScope scope(Device{});
   const std::size_t n = 3;
   const Array x = Array::from({1.f, 2.f, 3.f});

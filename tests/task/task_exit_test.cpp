@@ -114,7 +114,7 @@ TEST(Exit, ReportsUnobservedErrors) {
   EXPECT_EQ(std::ranges::count(text, '\n'), 1) << text;
 }
 
-TEST(Exit, DriverTasksEndBeforeStaticObjectsOfDriver) {
+TEST(Exit, DriverTasksEndBeforeStaticObjectsOfTheDriverAreDestroyed) {
   const test::Folder folder;
   constexpr int no_device = 77;
   const auto [text, status] = test::errors_at_exit([&] {

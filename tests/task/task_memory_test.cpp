@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks if device memory is scarce or a device is lost. Each test runs on fake GPUs in its own process.
+// Tasks on devices with little memory, and on devices that are lost. Each test runs on fake GPUs in its own process.
 #include <gtest/gtest.h>
 
 #include "tessera/array/functions.h"
@@ -47,7 +47,7 @@ TEST(TaskMemory, ReplicasAreEvictedBeforeMemoryRunsOut) {
   });
 }
 
-TEST(TaskMemory, TaskThatDoesNotFitFailsWithItsNameAndNextOneRuns) {
+TEST(TaskMemory, ErrorNamesTheTaskThatDoesNotFitAndLaterTasksRun) {
   test::in_process(test::four_gpus(), [] {
     std::vector<Array> left = left_by_tasks(false);
     set_memory_limit(gpu, memory_stats(gpu).live_bytes + 2 * mebi);
@@ -81,7 +81,7 @@ TEST(TaskMemory, ArgumentsAreEvictedBetweenTasks) {
   });
 }
 
-TEST(TaskMemory, LostDeviceFailsItsTasksOnly) {
+TEST(TaskMemory, OnlyTasksOfTheLostDeviceFail) {
   test::in_process(test::four_gpus({{"TESSERA_FAKE_FAULT", "lost=40@0"}}), [] {
     Array there = Array::zeros({1000}, DType::f32, Device{}).eval(), here = there.copy().eval(),
           cpu = there.copy().eval();

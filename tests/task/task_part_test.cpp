@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decides whether parts of storages overlap, and compares the results with sets of bytes.
+// Compares the computed overlap of parts of storages with sets of bytes.
 #include "tessera/task/part.h"
 
 #include <gtest/gtest.h>
@@ -73,8 +73,8 @@ TEST(Parts, QuadrantsAreDisjointAndMiddleOverlapsAll) {
   }
 }
 
-/// Creates random views of one buffer by slicing and permuting. `regular` is set to false if the overlap may not be
-/// decided exactly.
+/// Creates random views of one buffer by slicing and permuting. `regular` is set to false if the overlap cannot always
+/// be decided exactly.
 View random_view(std::mt19937_64& random, bool& regular) {
   const auto up_to = [&](std::int64_t n) {
     return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
@@ -82,7 +82,7 @@ View random_view(std::mt19937_64& random, bool& regular) {
   const Shape of{up_to(3) + 2, up_to(4) + 3, up_to(5) + 3};
   View v{{}, {}, 0, MatrixPart::none};
   Strides strides = contiguous_strides({3, 6, 7});
-  if (up_to(6) == 0) strides = contiguous_strides(of), regular = false;  // another shape for the same bytes
+  if (up_to(6) == 0) strides = contiguous_strides(of), regular = false;  // a different shape for the same bytes
   for (int d = 0; d < 3; ++d) {
     const std::int64_t size = std::min(of[d], Shape{3, 6, 7}[d]), from = up_to(size),
                        to = from + up_to(size - from + 1);

@@ -113,7 +113,7 @@ TEST(Placement, TasksWithoutDataRunWhereTheyFinishFirst) {
   });
 }
 
-TEST(Placement, TasksStayWithTheirDataUnlessOtherDeviceIsFaster) {
+TEST(Placement, TasksStayWithTheirDataUnlessAnotherDeviceIsFaster) {
   with_unequal_gpus([] {
     const Device slow{Backend::cuda, 3};
     Array x = Array::zeros({1 << 20}, DType::f32, slow);

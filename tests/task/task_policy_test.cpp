@@ -34,7 +34,7 @@ void with_gpus(const char* kernel_us, const std::function<void()>& body) {
 }
 const auto where = [] { return this_task::device(); };
 
-/// Chooses the candidates in a round-robin manner, and records the requests.
+/// Chooses the candidates in round-robin order, and records the requests.
 struct InTurn : PlacementPolicy {
   Device choose(const TaskToPlace& task) override {
     const std::lock_guard hold(lock);

@@ -104,7 +104,8 @@ TEST_P(OnEveryDevice, KernelsRunAsTasks) {
       {.scope = GetParam()}, [&](const Array& z) { saxpy.launch({1000}, x, Array(z), 1.0f); }, made)
       .wait();
   EXPECT_EQ(made.fetch().to_vector<float>().at(7), 7);
-  // With a scope, it runs there. Its results are written back when they are read on the home device.
+  // With a scope, the kernel runs on a device of the scope. Its results are written back when they are read on the home
+  // device.
   const Task<void> told = spawn({.scope = cpu()}, saxpy, Extent{1000}, x, y, 1.0f);
   EXPECT_EQ(told.device(), Device{});
   EXPECT_EQ(y.device(), GetParam());
@@ -280,7 +281,7 @@ TEST(Tasks, ErrorsReachDependentTasksWithNames) {
   }
   EXPECT_EQ(unrelated.fetch(), 2);
   expect_contains(text_of<TaskError>([&] { spawn([](int) {}, bad).wait(); }), {"oops"});
-  // The error is passed on by fetch() in a function, without a declared dependency.
+  // A function that calls fetch() passes the error on, even without a declared dependency.
   expect_contains(text_of<TaskError>([&] { spawn({.name = "asks"}, [bad] { return bad.fetch(); }).fetch(); }),
                   {"task asks", "task bad", "oops"});
   expect_contains(text_of<TaskError>([&] { spawn([] { throw 5; }).wait(); }), {"not a std::exception"});

@@ -60,13 +60,13 @@ int main() {
 }
 }  // namespace first_program
 
-TEST(TasksDocs, FirstProgramPrintsItsOutput) {
+TEST(TasksDocs, FirstProgramPrintsTheDocumentedOutput) {
   testing::internal::CaptureStdout();
   EXPECT_EQ(first_program::main(), 0);
   page().expect("```text\n" + testing::internal::GetCapturedStdout() + "```");
 }
 
-TEST(TasksDocs, AFirstTask) {
+TEST(TasksDocs, RunsAFirstTask) {
 Task<Array> squares = spawn([] { return Array::arange(1000) * Array::arange(1000); });
 Task<float> total = spawn([](const Array& x) { return sum(x).item<float>(); }, squares);
 float answer = total.fetch();
@@ -79,7 +79,7 @@ Task<int> after = spawn({.name = "count words"}, [](int n) { return n + 1; }, br
   page().expect_error([&] { after.fetch(); });
 }
 
-TEST(TasksDocs, WhereATaskRuns) {
+TEST(TasksDocs, SelectsDevicesForTasks) {
 Scope fast = can_compute(Backend::opencl) ? opencl(all) : cpu();
 Task<Device> where = spawn({.scope = fast}, [] { return this_task::device(); });
 auto in_force = with({.scope = fast});  // applies to tasks created while this object exists, and to their subtasks
@@ -100,7 +100,7 @@ spread.wait();
   EXPECT_TRUE((fast | cpu()).contains(there.fetch()));
 }
 
-TEST(TasksDocs, Regions) {
+TEST(TasksDocs, RunsTasksInRegions) {
 std::vector<Array> parts(8);
 for (Array& p : parts) p = Array::ones({1000});
 Array sums = Array::zeros({1000});
@@ -154,7 +154,7 @@ float twelve = nested.fetch();
   EXPECT_EQ(first, 1);
 }
 
-TEST(TasksDocs, UndeclaredAccesses) {
+TEST(TasksDocs, RejectsUndeclaredAccesses) {
 Array weights = Array::wrap(Storage::allocate(Device{}, 4000, "weights"), DType::f32, {1000});
 weights.fill(1);
 std::latch looked(1);  // keeps "prepare" running
@@ -172,7 +172,7 @@ checked.spawn({.name = "normalise"}, [](const Array& w) { Array(w) /= 1000; }, i
   page().expect_error([&] { checked.wait(); });
 }
 
-TEST(TasksDocs, DataOnSeveralDevices) {
+TEST(TasksDocs, CopiesDataBetweenDevices) {
 Device other = can_compute(Backend::opencl) ? Device{Backend::opencl, 0} : Device{Backend::interp, 0};
 Array data = Array::ones({1000}).copy();
 data.eval();
@@ -188,7 +188,7 @@ TaskCopies after_all = task_copies();         // fetched: 1 more, written_back: 
   EXPECT_EQ(after_all.written_back - before.written_back, 1);
 }
 
-TEST(TasksDocs, BlockArrays) {
+TEST(TasksDocs, ComputesWithBlockArrays) {
 Scope devices = can_compute(Backend::opencl) ? opencl(all) | cpu() : cpu();
 BlockArray a = BlockArray::random_normal({300, 300}, {64, 64}, 1, devices);
 BlockArray c = matmul(a, transpose(a)) + 300 * BlockArray::identity(300, {64, 64}, DType::f32, devices);
@@ -232,7 +232,7 @@ of_grid.wait();
   EXPECT_EQ(of_all.fetch(), 128);
 }
 
-TEST(TasksDocs, ExamplesOfHeaders) {
+TEST(TasksDocs, RunsTheExamplesOfHeaders) {
   {
 Task<Array> a = spawn([] { return random_normal({1000, 1000}, 1); });
 Task<Array> b = spawn({.scope = cpu(), .priority = 1}, [](const Array& x) { return x + 1; }, a);
@@ -285,7 +285,7 @@ std::puts(to_string(summary()).c_str());
   EXPECT_GT(std::filesystem::file_size("graph.dot"), 1000u);
 }
 
-TEST(TasksDocs, TracesAndGraphs) {
+TEST(TasksDocs, RecordsTracesAndGraphs) {
   const InFolder folder;
 
 auto seen = trace("run.json");

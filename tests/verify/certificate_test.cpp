@@ -181,7 +181,7 @@ TEST(Certificates, CheckReportsEditedPartsOfTheFile) {
        {Forged{"is not decided by the bounds", [&](Json& j) { j["property"] = narrow; }},
         Forged{"is bounded by", [](Json& j) { j["bounds"]["low"][1] = j["bounds"]["high"][1]; }},
         Forged{"but the certificate claims", [](Json& j) { j["bounds"]["margin"] = 1e6; }},
-        Forged{"another number of outputs", [](Json& j) { j["bounds"]["low"] = {1.5}; }},
+        Forged{"a different number of outputs", [](Json& j) { j["bounds"]["low"] = {1.5}; }},
         Forged{"not decided by the bounds",
                [](Json& j) {
                  j["input"]["high"] = {30.0, 30.0};

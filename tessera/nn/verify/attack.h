@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Searches for counterexamples on the device: tries random points of boxes and balls, and projected gradient descent.
-// Internal.
+// Searches for counterexamples on the device, with random points of boxes and balls and with projected gradient
+// descent. Internal.
 #pragma once
 
 #include <cstdint>

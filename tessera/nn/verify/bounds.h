@@ -34,7 +34,7 @@ struct Ball {
   Norm norm = Norm::two;
 };
 
-/// Rows of coefficients, one column for each element of a node.
+/// Rows of coefficients, with one column for each element of a node.
 struct Rows {
   std::int64_t count = 0, columns = 0;
   std::vector<double> at;
@@ -61,7 +61,7 @@ class Analysis {
   };
   const Bounds& of(int node) const { return nodes_[static_cast<std::size_t>(node)].bounds; }
   const Bounds& output() const { return nodes_.back().bounds; }
-  /// Returns a lower bound for each row, multiplied by the node's elements. lower_by_intervals uses intervals only.
+  /// Returns a lower bound of the product of each row and the node's elements. lower_by_intervals uses intervals only.
   /// lower uses linear bounds as well, and stores the input coefficients of each bound in `to_input`.
   std::vector<double> lower_by_intervals(int node, const Rows& rows) const;
   std::vector<double> lower(int node, const Rows& rows, Rows* to_input = nullptr) const;
@@ -73,7 +73,7 @@ class Analysis {
   struct State {
     Bounds bounds;
     std::vector<double> error;  ///< device error, per element
-    std::vector<double> reach;  ///< magnitude to which rounding errors on the host are relative, per element
+    std::vector<double> reach;  ///< magnitude to which rounding errors on the host are proportional, per element
     std::vector<Lines> lines;   ///< linear bounds of curves
   };
   bool forward(std::size_t n);

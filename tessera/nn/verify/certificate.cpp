@@ -70,7 +70,7 @@ void compare_layers(const Json& now, const Json& then, std::vector<std::string>&
   }
 }
 
-/// Checks each part of the box, with the splits that the certificate recorded.
+/// Checks each part of the box, using the splits recorded in the certificate.
 class Again {
  public:
   Again(const verification::Network& net, const verification::Query& question, const std::vector<std::int32_t>& tree)
@@ -110,7 +110,7 @@ class Again {
   verification::Analysis analysis_;
 };
 
-/// Computes the bounds again, and records differences to the certificate.
+/// Recomputes the bounds and records in `check` how they differ from the certificate.
 void prove_again(const verification::Subject& subject, const Certificate& c, CertificateCheck& check) {
   const verification::Network net = network_of(subject.layers, c.box.shape);
   if (!net.unknown.empty()) return check.changed.push_back(net.unknown);
@@ -128,7 +128,7 @@ void prove_again(const verification::Subject& subject, const Certificate& c, Cer
   if (!(again.margin >= c.margin))
     check.changed.push_back(fmt::format("the margin is {}, but the certificate claims {}", again.margin, c.margin));
   if (c.low.size() != again.hull.lo.size() || c.high.size() != again.hull.hi.size())
-    return check.changed.push_back("the bounds are for another number of outputs");
+    return check.changed.push_back("the bounds are for a different number of outputs");
   for (std::size_t i = 0; i < c.low.size(); ++i)
     if (!(again.hull.lo[i] >= c.low[i] && again.hull.hi[i] <= c.high[i]))
       check.changed.push_back(fmt::format("output {} is bounded by {} and {}, but the certificate claims {} and {}", i,

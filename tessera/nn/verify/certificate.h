@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-/// The contents of a certificate file. The file is JSON and contains a SHA-256 hash of each part, which shows which
-/// part was edited.
+/// The contents of a certificate file. The file is JSON and contains a SHA-256 hash of each part, so that an edited
+/// part can be identified.
 struct Certificate {
   std::string library;  ///< version that wrote the file; all versions that support the format can check it
   std::string device;   ///< the model's device, such as "cpu:0"; the certificate can be checked on any device
@@ -51,9 +51,9 @@ template <class Model>
 Certificate certificate_of(const Model& model, const Proof& proof) {
   return verification::certificate_of_subject(verification::subject_of(model), proof);
 }
-/// Checks a certificate for a model: whether the layers and all arrays of the model are those in the certificate,
-/// whether the file was not edited, and whether this version of the library can prove the bounds again. For each
-/// recorded part of the box, it uses the recorded method. The result applies to the current device of the model.
+/// Checks a certificate for a model. The layers and all arrays of the model must match the certificate, the file must
+/// not have been edited, and this version of the library must be able to prove the bounds again. Each recorded part of
+/// the box is proven with the recorded method. The result applies to the current device of the model.
 template <class Model>
 CertificateCheck check_certificate(const Model& model, const Certificate& certificate) {
   return verification::check_subject(verification::subject_of(model), certificate);

@@ -10,10 +10,10 @@ namespace tessera::verification {
 std::int64_t class_at(const Runner& runner, const std::vector<float>& x);
 /// Confirms a counterexample of `finite`, `bounded`, `inequality` or `probabilities`.
 std::optional<Counterexample> confirmed(const Runner& runner, const Property& property, const std::vector<float>& x);
-/// Confirms a counterexample of `robust`: returns two inputs of different classes, within the radius of each other,
-/// with one of them in the box. `x` must be near the box and have another class than `centre`, the centre of the box.
-/// If the point of the box that is nearest to x has the same class as x, the class changes within the box, and the pair
-/// is found by bisection.
+/// Confirms a counterexample of `robust`: returns two inputs of different classes. Their distance is at most the
+/// radius, and at least one of them is in the box. `x` must be near the box and have another class than `centre`, the
+/// centre of the box. If the point of the box that is nearest to x has the same class as x, the class changes within
+/// the box, and the pair is found by bisection.
 std::optional<Counterexample> confirmed_pair(const Runner& runner, const Property& property, const InputBox& box,
                                              const std::vector<float>& centre, const std::vector<float>& x);
 

@@ -29,8 +29,8 @@ Lines lines(Curve curve, Interval x);
 bool is_linear(Curve curve, Interval x);
 
 // Devices compute in f32. These are the errors of the least accurate device in the table of docs/kernels.md, so a proof
-// holds for all devices: exp 3, tanh 5, erf 16 and division 3 ulp (2.5 for OpenCL). Results and operands below the
-// smallest normal number may be flushed to 0.
+// holds for all devices. They are 3 ulp for exp and division (2.5 for division in OpenCL), 5 ulp for tanh, and 16 ulp
+// for erf. Results and operands below the smallest normal number may be flushed to 0.
 inline constexpr double unit32 = 0x1p-24;       ///< half an ulp of f32, as a relative error
 inline constexpr double ulp32 = 0x1p-23;        ///< upper bound of one ulp, as a relative error
 inline constexpr double smallest32 = 0x1p-126;  ///< the smallest normal number

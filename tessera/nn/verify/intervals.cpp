@@ -219,7 +219,7 @@ std::vector<double> Analysis::lower_by_intervals(int node, const Rows& rows) con
       const double bound = a[i] > 0 ? x.lo[at] : x.hi[at];
       if (a[i] == 0 || bound == 0) continue;
       sum += a[i] * bound;
-      // The rounding error of a product below the smallest normal number is as large as for the smallest normal number.
+      // The rounding error of a subnormal product is at most that of the smallest normal number.
       magnitude += std::max(std::abs(a[i] * bound), std::numeric_limits<double>::min());
       exact = ++terms == 1 && std::abs(a[i]) == 1;
     }

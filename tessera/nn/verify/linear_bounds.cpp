@@ -53,8 +53,8 @@ std::vector<std::int64_t> Analysis::worth_tightening(const Node& user) const {
 bool Analysis::linear() {
   for (std::size_t n = 1; n < net_.nodes.size(); ++n) {
     const Node& node = net_.nodes[n];
-    // The elements of the first layer are linear functions of the input. For a box, intervals are already as tight. For
-    // a ball, they are not.
+    // The elements of the first layer are linear functions of the input. For a box, their interval bounds are as tight
+    // as linear bounds. For a ball, they are not.
     const bool first = node.from == 0 || net_.nodes[static_cast<std::size_t>(node.from)].from == 0;
     if (!first || ball_ != nullptr) tighten(node.from, worth_tightening(node));
     if (!forward(n)) return false;

@@ -146,7 +146,7 @@ class Builder {
   }
   Shape image(const Callback<Shape(const Shape&)>& after, std::int64_t channels) {
     if (shape_.size() != 3 || (channels > 0 && shape_[0] != channels))
-      misfit(channels > 0 ? fmt::format("images (channels, rows, columns) of {} channels", channels)
+      misfit(channels > 0 ? fmt::format("images (channels, rows, columns) with {} channels", channels)
                           : std::string("images (channels, rows, columns)"));
     return after(shape_);
   }

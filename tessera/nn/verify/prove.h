@@ -35,7 +35,7 @@ struct ProveOptions {
   bool linear_bounds = true;        ///< use linear bounds; intervals are faster per box, but need many more boxes
   bool attack = true;      ///< search for counterexamples with gradients, before the proof and in parts of the box
   std::uint64_t seed = 1;  ///< seed for attacks
-  /// Largest number of samples per call for which the proof holds. Larger products may use a vendor library, and its
+  /// Largest number of samples per call for which the proof holds. Larger products may run in a vendor library whose
   /// rounding is unknown. Has no effect on `cpu` and `interp`.
   std::int64_t batch = 1;
   Callback<void(const ProveProgress&)> progress = {};  ///< called about twice a second
@@ -58,11 +58,11 @@ struct Proof {
   /// other output.
   double margin = 0;
   std::int64_t kept_class = -1;  ///< the class of the box's centre; for robust
-  double share = 0;              ///< fraction of the inputs, by volume, for which it is proven; 1 means all
+  double share = 0;              ///< fraction of the inputs, by volume, for which the property is proven
   std::uint64_t boxes = 0;       ///< number of boxes examined
   double seconds = 0;            ///< Duration in seconds.
-  /// The splits of the box in pre-order. For a part that is split, the index of the input element that is bisected. For
-  /// other parts, -1 if intervals decide it, and -2 if linear bounds decide it.
+  /// The splits of the box in pre-order. The entry of a part that is split is the index of the input element that is
+  /// bisected. For other parts, the entry is -1 if intervals decide the part, and -2 if linear bounds decide it.
   std::vector<std::int32_t> tree = {};
 };
 std::string to_string(const Proof& proof);  ///< Describes the result on several lines.
@@ -93,15 +93,14 @@ std::optional<Counterexample> search_subject(const Subject& subject, const Prope
 }  // namespace verification
 
 /// Decides whether a model in inference mode has a property for every f32 input in a box, as computed on the model's
-/// device. The property is proven including all f32 rounding, in any order of summation. It is refuted if the model
-/// violates it for an input that was run. Otherwise the result is unknown, and Proof::reason explains why. The proof
-/// uses interval bounds (Moore 1966; Gowal et al. 2018) and linear bounds (CROWN; Zhang et al. 2018), and bisects the
-/// box until each part is decided.
-/// al. 2018) over parts of the box, which is bisected until each part is decided.
-/// Supports Sequential, Residual, Dense, Conv2d, BatchNorm, LayerNorm, RmsNorm, MaxPool2d, AveragePool2d, Softmax,
-/// Dropout, Flatten and activations, in any order, with f32 parameters. Other models, and the properties `monotone`,
-/// `lipschitz` and `predicate`, can be refuted but not proven. Throws ShapeError if the box does not match the model's
-/// input. Throws ArgumentError in a Training scope, or if an inequality has the wrong number of coefficients.
+/// device. A proof covers all f32 rounding, in any order of summation. The property is refuted if the model violates it
+/// for an input that was run. Otherwise the result is unknown, and Proof::reason explains why. The proof uses interval
+/// bounds (Moore 1966; Gowal et al. 2018) and linear bounds (CROWN; Zhang et al. 2018), and bisects the box until each
+/// part is decided. Supports Sequential, Residual, Dense, Conv2d, BatchNorm, LayerNorm, RmsNorm, MaxPool2d,
+/// AveragePool2d, Softmax, Dropout, Flatten and activations, in any order, with f32 parameters. Other models, and the
+/// properties `monotone`, `lipschitz` and `predicate`, can be refuted but not proven. Throws ShapeError if the box does
+/// not match the model's input. Throws ArgumentError in a Training scope, or if an inequality has the wrong number of
+/// coefficients.
 template <class Model>
 Proof prove(const Model& model, const Property& property, const InputBox& box, const ProveOptions& options = {}) {
   return verification::prove_subject(verification::subject_of(model), property, box, options);

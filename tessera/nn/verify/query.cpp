@@ -54,8 +54,8 @@ std::string products_of_vendors(const Network& net, const Subject& subject, std:
                                 .out = {DType::f32, false, n, p.count == 1 ? 0 : m * n}};
       if (vendor_product_wanted(device, product))
         return fmt::format(
-            "with a batch of {} a product of {} x {} x {} may use a vendor library on {}, whose rounding is unknown "
-            "(TESSERA_BLAS=off uses Tessera's own kernels)",
+            "with a batch of {}, a product of {} x {} x {} may use a vendor library on {}, and its rounding is unknown "
+            "(set TESSERA_BLAS=off to use Tessera's kernels)",
             batch, m, p.k, n, to_string(device));
     }
   return {};

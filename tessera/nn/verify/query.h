@@ -20,8 +20,8 @@ struct Query {
 Query make_query(const Runner& runner, const Property& property, const InputBox& box);
 std::vector<float> centre_of(const InputBox& box);
 
-/// Returns why products of the network may use a vendor library with this number of samples, or an empty string if they
-/// do not.
+/// If a product of the network might run in a vendor library for a batch of this size, returns a message that says
+/// which product and why that matters. Otherwise returns an empty string.
 std::string products_of_vendors(const Network& net, const Subject& subject, std::int64_t batch);
 
 }  // namespace tessera::verification

@@ -163,7 +163,7 @@ class Search {
     proof_.reason = fmt::format("stopped {}: proven for {:.3g} % of the inputs by {} boxes, {} waiting; {}", when,
                                 100 * proof_.share, proof_.boxes, queue_.size(),
                                 margin > -infinity ? fmt::format("the worst bound is {:.3g} too low", -margin)
-                                                   : std::string("some have no bounds"));
+                                                   : std::string("some boxes have no bounds"));
   }
   /// Adds the centre of the region, and the corner towards which the bound of the worst goal decreases.
   void add_candidates(std::vector<float>& candidates, const Region& region, const Decision& d) const {

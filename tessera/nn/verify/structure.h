@@ -34,11 +34,11 @@ void for_each_array_of(Layers& layers, const Callback<void(const std::string&, M
 /// The digest of each array, by path.
 std::map<std::string, ArrayDigest> digests_of(const Layers& layers);
 
-/// Loads layers from a safetensors file, with arrays on `device`. The file may be written by save_model, by a trainer,
-/// or by another library that uses the same names. `text` lists the layers: either the result of describe(), or kinds
-/// separated by commas ("dense,relu,dense"). If it is empty, the description in the file is used. Arrays are checked
-/// like in load_model. Throws ArgumentError if the file contains arrays that are not used. Throws FormatError if arrays
-/// do not match the manifest, are missing or have another rank, or if the description cannot be parsed.
+/// Loads layers from a safetensors file, with arrays on `device`. The file may have been written by save_model, by a
+/// trainer, or by another library that uses the same names. `text` lists the layers: either the result of describe(),
+/// or kinds separated by commas ("dense,relu,dense"). If it is empty, the description in the file is used. Arrays are
+/// checked as in load_model. Throws ArgumentError if the file contains arrays that are not used. Throws FormatError if
+/// arrays do not match the manifest, are missing or have a different rank, or if the description cannot be parsed.
 Layers load_layers(const std::string& path, std::string text, Device device);
 Array run_layers(const Layers& layers, const Array& x);
 
