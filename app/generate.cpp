@@ -85,7 +85,8 @@ void print_stats(const LanguageModel& model) {
     eprint("memory of {}: {}\n", to_string(device), to_string(memory_stats(device)));
 }
 
-/// Returns the tokens of the prompt. With --chat, also sets the options that mark thinking and end the answer.
+/// Returns the tokens of the prompt. With --chat, also adds the stop string that ends an answer, and makes the control
+/// tokens around thinking visible in the output.
 std::vector<TokenId> tokens_of(GenerateArguments& o, const GgufFile& file, const Tokenizer& tokenizer,
                                const std::string& prompt) {
   if (o.ids) return token_numbers(prompt);

@@ -25,7 +25,8 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-/// The fastest mean time of an operation: batches of about 20 ms, each ended by one wait.
+/// Returns the time per operation in seconds: the lowest mean over five batches of about 20 ms. Each batch ends with
+/// one wait.
 double time_of(Queue& queue, const std::function<void()>& operation) {
   for (int i = 0; i < 3; ++i) operation();
   queue.finish();

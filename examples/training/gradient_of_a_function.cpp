@@ -22,11 +22,11 @@ int main() {
   const auto product = [](const Array& a, const Array& b) { return sum(a * b); };
   const auto [by_a, by_b] = grad(product, wrt<0, 1>)(Array::full({}, 2), Array::full({}, 5));
   const Array second = grad(grad([](const Array& t) { return t * t * t; }))(Array::full({}, 2));
-  std::printf("by a %.0f, by b %.0f, second derivative %.0f\n", static_cast<double>(by_a.item<float>()),
+  std::printf("d/da = %.0f, d/db = %.0f, second derivative %.0f\n", static_cast<double>(by_a.item<float>()),
               static_cast<double>(by_b.item<float>()), static_cast<double>(second.item<float>()));
   return gradient.to_vector<float>() == std::vector<float>{12, 48, 108} && second.item<float>() == 12 ? 0 : 1;
 }
 
 // Output:
 // f = 144, gradient array([ 12,  48, 108], f32, ...)
-// by a 5, by b 2, second derivative 12
+// d/da = 5, d/db = 2, second derivative 12

@@ -125,7 +125,7 @@ class Computation final : public PendingWork {
  private:
   struct Visited {
     const Expr* expr;
-    std::shared_ptr<Source> source;  ///< null if no array refers to it
+    std::shared_ptr<Source> source;  ///< receives the result of the expression; null if no array needs it
     int node;
   };
   struct Claim {

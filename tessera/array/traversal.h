@@ -300,10 +300,11 @@ void for_each_array(T&& value, F&& visit, std::string_view root = {}) {
 }
 
 /// Returns a copy of a structure in which each array is replaced by `f(array)` or `f(array, path)`. Everything else is
-/// copied. `f` returns an Array (which also replaces the array of a type derived from Array), the type of its argument,
-/// or `Mapped` of one of these, which specifies whether the part changed. An object shared by several pointers is
-/// mapped once and is shared in the copy too. If nothing in it changed, the copy refers to the same object. Throws
-/// ArgumentError if such an object contains itself.
+/// copied. `f` returns an Array, the type of its argument, or `Mapped` of one of these, which also says whether the
+/// array changed. If the argument's type is derived from Array and `f` returns an Array, only its array is replaced.
+///
+/// An object that several pointers share is mapped once and is shared in the copy too. If nothing in the object
+/// changed, the copy points to the original object. Throws ArgumentError if such an object contains itself.
 template <class T, class F>
 T map_arrays(const T& value, F&& f, std::string_view root = {}) {
   using Leaves = typename detail::LeavesOf<std::remove_cvref_t<F>>::type;

@@ -20,8 +20,8 @@ std::uint64_t number_in(const SafetensorsFile& file, const std::string& name) {
   const auto [end, wrong] = std::from_chars(text.data(), text.data() + text.size(), n);
   if (text.empty() || wrong != std::errc() || end != text.data() + text.size())
     fail<FormatError>({.operation = "Trainer.load",
-                       .with = {{"file", file.name()}, {"text", name}, {"is", text}},
-                       .wrong = "the file's metadata contains text where a number is expected"});
+                       .with = {{"file", file.name()}, {"key", name}, {"value", text}},
+                       .wrong = "the metadata entry is missing or is not a number"});
   return n;
 }
 

@@ -186,7 +186,7 @@ class CorrelationKernel {
   ir::Builder::Scope scope_;
 };
 
-/// The kernels of CorrelationSpec::by_channels (correlation_channel_kernels.cpp).
+/// Returns the kernel for a specification with `by_channels` set. Defined in correlation_channel_kernels.cpp.
 ir::Function trace_correlation_by_channels(const CorrelationSpec& spec);
 
 }  // namespace tessera::ops

@@ -11,8 +11,8 @@ namespace tessera::ops {
 
 namespace {
 
-// An operand. It computes the offset of the element at (row or column `outer`, position k). Strides of 1 are known
-// during tracing.
+// An operand of a product. Loads the element at row or column `outer` and position `k`. A stride that is known to be 1
+// during tracing is represented by an invalid Value, so that no multiplication is recorded.
 struct Operand2 {
   ir::BufferRef memory;
   ir::Value base, outer_stride, k_stride;  // an invalid stride means 1

@@ -203,7 +203,7 @@ TEST_F(Kept, RejectsIntactEntriesWithAnotherKey) {
   EXPECT_EQ(test::text_of(file), first);
 }
 
-TEST_F(Kept, RecompilesImagesThatTheDeviceRejects) {
+TEST_F(Kept, RecompilesKernelsWhoseImagesTheDeviceRejects) {
   ASSERT_EQ(make(plus(1)), "compiled");
   maker.refuses_kept = true;
   EXPECT_EQ(make(plus(1)), "compiled");

@@ -131,7 +131,7 @@ TEST_F(Trial, WrongResultIsCached) {
   for (int i = 0; i < 2; ++i)
     expect_contains(run(
                         "", [] { return computes_and_state(cuda0); }, wrong),
-                    {"the device is quarantined: the first kernel computed a wrong result", "quarantined|"});
+                    {"the device cannot be used (state: quarantined): the first kernel computed a wrong result", "quarantined|"});
   EXPECT_EQ(started(), "rows 1, devices 1");
 }
 

@@ -90,7 +90,7 @@ struct Work {
   std::vector<std::pair<Stream*, std::uint64_t>> after;
   std::uint64_t sequence = 0;
   Clock clock;
-  Code late = ok;                    ///< if not ok, the item fails with this code, which only calls that wait report
+  Code late = ok;                    ///< if not ok, the work fails with this code, and only waiting calls report it
   Module* module = nullptr;          ///< launches: the module of the kernel
   std::uint64_t kernels_before = 0;  ///< number of kernels that were queued earlier on streams of the device
 };

@@ -123,7 +123,7 @@ TEST_F(KernelLaunch, RejectsWrongArgumentsAndListsTheParameters) {
   const BufferView ints{x.storage, 0, n, DType::i32}, odd{x.storage, 2, 10, DType::f32},
       beyond{x.storage, 400, n, DType::f32}, far{x.storage, ~std::uint64_t{3}, 1, DType::f32};
   const std::string list =
-      "this kernel takes: axpy(x: read-only buffer of f32, y: buffer of f32, out: buffer of f32, a: f32)";
+      "This kernel takes: axpy(x: read-only buffer of f32, y: buffer of f32, out: buffer of f32, a: f32)";
   const auto refused = [&](std::vector<LaunchArgument> arguments, std::initializer_list<std::string_view> parts) {
     const std::string text = text_of<KernelError>([&] { k.launch({n, 1, 1}, arguments); });
     expect_contains(text, {"[launch axpy]", list});

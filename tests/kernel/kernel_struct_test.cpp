@@ -238,7 +238,7 @@ TEST(KernelStructs, RejectsLaunchesWithPartialStructs) {
   EXPECT_EQ(message([&] { update.launch({2}, view, 1.0f); }), "no error");
   const DeviceBuffer<float> floats(12);
   EXPECT_TRUE(holds(message([&] { update.launch({2}, floats.view(), 1.0f); }),
-                    "[launch update_particles] argument 1 (arg0) is a buffer of 12 f32. this kernel takes"));
+                    "[launch update_particles] argument 1 (arg0) is a buffer of 12 f32. This kernel takes"));
 }
 
 TEST(KernelStructs, UploadRejectsAWrongNumberOfStructs) {

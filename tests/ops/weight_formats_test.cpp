@@ -247,7 +247,7 @@ TEST(WeightFormats, WeightOfRejectsFormatsItCannotWrite) {
 
 // Both implementations quantise activations to 8 bits. For K types, llama.cpp uses a scale per 256 values instead of
 // 32. Each implementation is near the reference, so they are near each other.
-TEST_P(OnEveryDevice, LlamaQuantizeFilesMatchLlamaCppLogits) {
+TEST_P(OnEveryDevice, LogitsOfLlamaQuantizeFilesMatchLlamaCpp) {
   std::ifstream in("tests/data/quantised-logits.json");
   const nlohmann::json figures = nlohmann::json::parse(in);
   const auto tokens = figures.at("tokens").get<std::vector<std::int32_t>>();

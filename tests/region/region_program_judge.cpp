@@ -177,7 +177,8 @@ std::string RegionProgram::judge(Step& s, bool left) {
     return "it was skipped, but its error names no failed dependency";
   if (failed) ++counts_.threw;
   if (!began) ++(end == End::cancelled ? counts_.cancelled : counts_.skipped);
-  // A cancellation is not an error of the region, but a task that is skipped because of it is one.
+  // The region does not report a cancelled task as an error, but it does report a task that was skipped because it
+  // depends on a cancelled one.
   if (s.in_region && (end == End::error || (end == End::cancelled && names.size() > 1))) expects_error_ = true;
   if (began && (!failed || s.effect_if_it_throws))
     if (std::string wrong = s.effect(); !wrong.empty()) return wrong;

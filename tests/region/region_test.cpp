@@ -453,7 +453,7 @@ TEST_P(OnEveryDevice, NestedTasksStayWithinParentAccesses) {
 }
 
 // A task's nested tasks may use arrays that the task creates, even if the task itself has array arguments.
-TEST_P(OnEveryDevice, NestedTasksUseLocalArrays) {
+TEST_P(OnEveryDevice, NestedTasksCanUseArraysThatTheirParentCreates) {
   const Scope here{current_device()};
   const auto work = [](Array& given) {
     Array t = Array::zeros({4, 4}), u = Array::zeros({4, 4});

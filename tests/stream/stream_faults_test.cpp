@@ -231,7 +231,7 @@ TEST_P(StreamFaults, DeviceWithWrongResultsIsQuarantined) {
       },
       2);
   EXPECT_TRUE(text.starts_with("enumerated\nDeviceError: [" + name() + "]")) << text;
-  expect_contains(text, {"is quarantined: the first kernel computed a wrong result: element 700 of 1000 is",
+  expect_contains(text, {"quarantined): the first kernel computed a wrong result: element 700 of 1000 is",
                          "\nquarantined\n", "\nright\nverified\nright\n", "rescan()", "\n0 left"});
   expect_clean(text);
 }

@@ -119,7 +119,7 @@ bool has_stale_mark(Backend backend, const std::string& key, bool remove) {
   set_device_state(info.device, known.state, known.reason, known.remedy, known.until);
   fail<DeviceError>({.operation = to_string(info.device),
                      .with = {{"device", info.name}},
-                     .wrong = fmt::format("the device is {}: {}", state_name(known.state), known.reason),
+                     .wrong = fmt::format("the device cannot be used (state: {}): {}", state_name(known.state), known.reason),
                      .remedy = known.remedy});
 }
 

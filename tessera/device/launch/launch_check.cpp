@@ -25,7 +25,7 @@ std::string describe(const LaunchArgument& a) {
 [[noreturn]] void refuse(const ir::Function& fn, std::string wrong) {
   fail<KernelError>({.operation = "launch " + fn.name,
                      .wrong = std::move(wrong),
-                     .remedy = fmt::format("this kernel takes: {}", signature(fn))});
+                     .remedy = fmt::format("This kernel takes: {}", signature(fn))});
 }
 
 /// Address range of a view. Views of the same memory have the same range, even if they use different storages.

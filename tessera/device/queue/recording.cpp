@@ -171,8 +171,8 @@ std::string scalar_text(DType dtype, std::uint64_t bits) {
   });
 }
 
-/// True if the views refer to the same memory: either the same storage that existed before, or corresponding
-/// allocations of the two recordings.
+/// True if the views refer to the same memory: the same storage if it was allocated outside the recordings, otherwise
+/// corresponding allocations of the two recordings.
 bool same_memory(const RecordedGraph& a, std::int32_t number_a, const BufferView& view_a, const RecordedGraph& b,
                  std::int32_t number_b, const BufferView& view_b) {
   if (number_a != number_b || view_a.byte_offset != view_b.byte_offset || view_a.elements != view_b.elements)

@@ -128,7 +128,7 @@ void refuse_unusable(const DeviceInfo& info) {
     return;
   fail<DeviceError>({.operation = to_string(info.device),
                      .with = {{"device", info.name}},
-                     .wrong = fmt::format("the device is {}: {}", state_name(info.state), info.reason),
+                     .wrong = fmt::format("the device cannot be used (state: {}): {}", state_name(info.state), info.reason),
                      .remedy = info.remedy});
 }
 

@@ -14,7 +14,7 @@ namespace tessera {
 /// The norm that measures the distance between two inputs.
 enum class Norm : std::uint8_t { infinity, two, one };
 
-/// A property of the output of one input, or of the outputs of two inputs. Created by the functions below.
+/// A property of a model's output for one input, or of its outputs for two inputs. Created by the functions below.
 struct Property {
   /// Kinds of properties, one for each of the functions below.
   enum class Kind : std::uint8_t { finite, bounded, inequality, probabilities, robust, monotone, lipschitz, predicate };

@@ -297,7 +297,7 @@ Layers load_layers(const std::string& path, std::string text, Device device) {
   } catch (const nlohmann::json::exception& e) {
     fail<FormatError>({.operation = "read a model's layers",
                        .with = {{"file", path}},
-                       .wrong = std::string("the description of its layers was not written by describe: ") + e.what()});
+                       .wrong = std::string("the description of the layers is not one that describe(model) returns: ") + e.what()});
   }
   load(out, file, detail::is_trainer_file(file) ? std::string(detail::trainer_model_prefix) : "", device);
   detail::Parts parts;
