@@ -566,7 +566,9 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   const std::int64_t lanes = columns ? results : results * most_threads;
   // Enough threads to fill a CPU or a large GPU (an H200 has 132 multiprocessors of 2048 threads). They depend on the
   // shape only, so that a sum is the same on every GPU.
-  const std::int64_t wanted = vectors ? 16384 : 1 << 18, most_parts = vectors ? 256 : 1024;
+  const DeviceKind kind = device_info(device).kind;
+  const bool gpu = kind == DeviceKind::discrete_gpu || kind == DeviceKind::integrated_gpu;
+  const std::int64_t wanted = gpu ? 1 << 18 : 16384, most_parts = gpu ? 1024 : 256;
   std::int64_t parts = 1;
   if (!request.position && lanes < wanted && total > 4096)
     parts = std::clamp<std::int64_t>(std::min(total / 2048, wanted / lanes), 1, most_parts);

@@ -34,7 +34,7 @@ class Callback;
 template <class R, class... A>
 class Callback<R(A...)> {
  public:
-  using result_type = R;
+  using result_type = R;  ///< The type that the function returns.
 
   Callback() noexcept = default;
   Callback(std::nullptr_t) noexcept {}
@@ -90,6 +90,7 @@ class Callback<R(A...)> {
     if (manage_ != nullptr) manage_(room_, nullptr);
   }
 
+  /// Exchanges the function objects.
   void swap(Callback& other) noexcept {
     std::swap(room_, other.room_), std::swap(manage_, other.manage_), std::swap(call_, other.call_);
   }
@@ -102,6 +103,7 @@ class Callback<R(A...)> {
   }
   /// False if it is empty.
   explicit operator bool() const noexcept { return call_ != nullptr; }
+  /// True if it is empty.
   friend bool operator==(const Callback& f, std::nullptr_t) noexcept { return f.call_ == nullptr; }
 
  private:

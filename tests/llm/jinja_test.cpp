@@ -133,7 +133,7 @@ TEST(Templates, LimitStepsTextLengthAndNesting) {
   expect_contains(error_of("{{ [1] * 99999999999 }}"), {"too many steps"});
   expect_contains(error_of("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), {"too deep"});
   expect_contains(error_of("{% set ns = namespace(x=1) %}{% for i in range(99) %}{% set ns.x = [ns.x] %}{% endfor %}"),
-                  {"64 deep"});
+                  {"64 levels deep"});
   for (const auto& [open, inner, close] : {std::array{"(", "1", ")"},
                                            {"[", "", "]"},
                                            {"{'a':", "1", "}"},
