@@ -121,7 +121,7 @@ class Mover {
   bool moves_anything() const;
   std::optional<Device> common() const;
 
-  Owner<detail::MoveState> state_;
+  detail::Owner<detail::MoveState> state_;
   detail::Traversal walk_{"to", "Write tessera_move for that type, and set the pointer there"};
   bool moving_ = false;  ///< false while arrays are collected
   const Path* at_ = nullptr;

@@ -87,7 +87,7 @@ class Prefetcher {
     std::exception_ptr error;
   };
 
-  void add(Slot slot) { prefetched_.push_back(Owner<Slot>(new Slot(std::move(slot)))); }
+  void add(Slot slot) { prefetched_.push_back(detail::Owner<Slot>(new Slot(std::move(slot)))); }
   void next() {
     prefetched_.erase(prefetched_.begin());
     fill();
@@ -142,11 +142,11 @@ class Prefetcher {
   V source_;
   Device device_;
   std::size_t slots_;
-  Owner<Queue> queue_;  ///< its destructor waits for the copies
+  detail::Owner<Queue> queue_;  ///< its destructor waits for the copies
   std::optional<detail::IteratorOf<V>> at_;
   bool fresh_ = true, over_ = false;
-  std::optional<Batch> waiting_;         ///< read from the source, but not copied yet
-  std::vector<Owner<Slot>> prefetched_;  ///< the first is the current one
+  std::optional<Batch> waiting_;                 ///< read from the source, but not copied yet
+  std::vector<detail::Owner<Slot>> prefetched_;  ///< the first is the current one
 };
 
 /// Prefetches `batches` to `device`. An lvalue `batches` is stored by reference.

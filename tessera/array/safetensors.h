@@ -75,7 +75,7 @@ class SafetensorsFile {
   void read_header();
 
   struct Contents;  // safetensors_contents.h
-  Owner<Contents> contents_;
+  detail::Owner<Contents> contents_;
 };
 
 /// Writes a file with these arrays and metadata. The header lists the arrays in this order; the data are sorted by

@@ -47,7 +47,7 @@ class ArrayLoader {
 
  private:
   struct State;
-  Owner<State> state_;
+  detail::Owner<State> state_;
 };
 
 /// Collects the arrays of a structure, and writes them to a file.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/base/mutex.h"
 
-namespace tessera {
+namespace tessera::detail {
 
 void Mutex::wait_and_lock() noexcept {
   while (state_.exchange(contended, std::memory_order_acquire) != unlocked)
@@ -10,4 +10,4 @@ void Mutex::wait_and_lock() noexcept {
 
 void Mutex::wake_one() noexcept { state_.notify_one(); }
 
-}  // namespace tessera
+}  // namespace tessera::detail

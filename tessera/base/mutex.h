@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-namespace tessera {
+namespace tessera::detail {
 
 /// A mutex like std::mutex. Without contention, locking and unlocking take one atomic operation each.
 class Mutex {
@@ -44,4 +44,4 @@ class [[nodiscard]] LockGuard {
   M& mutex_;
 };
 
-}  // namespace tessera
+}  // namespace tessera::detail

@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace tessera {
+namespace tessera::detail {
 
 /// As std::unique_ptr, which takes several times as long to compile for each type. The type may be incomplete where
 /// nothing is destroyed.
@@ -45,4 +45,4 @@ class Owner {
   T* object_ = nullptr;
 };
 
-}  // namespace tessera
+}  // namespace tessera::detail

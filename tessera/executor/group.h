@@ -59,7 +59,7 @@ class Group {
   Group* const parent_;
   const std::uint32_t window_;
   std::atomic<bool> cancelled_ = false;
-  Mutex one_waits_;
+  detail::Mutex one_waits_;
   Sleeper* sleeper_ = nullptr;
   alignas(64) std::atomic<std::uint32_t> submitted_ = 0;
   std::atomic<std::uint32_t> seen_ended_ = 0;

@@ -124,7 +124,7 @@ class GgufFile {
   template <class T>
   void convert(const GgufEntry& entry, T& out) const;
 
-  Owner<Contents> contents_;
+  detail::Owner<Contents> contents_;
 };
 
 }  // namespace tessera

@@ -144,7 +144,7 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
       continue;
     }
     reserve(cache_.length() + 1);
-    if (!decoder_) decoder_ = Owner<Decoder>(new Decoder(model_.model(), cache_, recorded_));
+    if (!decoder_) decoder_ = detail::Owner<Decoder>(new Decoder(model_.model(), cache_, recorded_));
     decoder_->step(next).download(logits_.data());
     tokens_.push_back(next);
   }

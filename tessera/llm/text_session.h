@@ -54,7 +54,7 @@ class TextSession {
   std::int64_t context_;
   KeyValueCache cache_;
   bool recorded_;
-  Owner<Decoder> decoder_;  ///< reset when the cache is reallocated
+  detail::Owner<Decoder> decoder_;  ///< reset when the cache is reallocated
   std::vector<TokenId> tokens_;
   std::vector<float> logits_;
 };

@@ -19,7 +19,7 @@ class AnyOptimiser {
   template <std::derived_from<Optimiser> O>
   AnyOptimiser(O optimiser) {
     optimiser.unshare();
-    Owner<O> own(new O(std::move(optimiser)));
+    detail::Owner<O> own(new O(std::move(optimiser)));
     arrays_ = [](Optimiser& o, const Use& use) { for_each_array(static_cast<O&>(o), use); };
     copy_ = [](const Optimiser& o) { return AnyOptimiser(static_cast<const O&>(o)); };
     optimiser_ = std::move(own);
@@ -41,7 +41,7 @@ class AnyOptimiser {
   void for_each(const Use& use) const { arrays_(*optimiser_, use); }
 
  private:
-  Owner<Optimiser> optimiser_;
+  detail::Owner<Optimiser> optimiser_;
   void (*arrays_)(Optimiser&, const Use&) = nullptr;
   AnyOptimiser (*copy_)(const Optimiser&) = nullptr;
 };

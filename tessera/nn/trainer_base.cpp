@@ -82,7 +82,7 @@ void TrainerBase::forget() noexcept {
 }
 
 TrainerBase::Slot& TrainerBase::slot_for(std::span<const Array> batch) {
-  const auto same = [&](const Owner<Slot>& s) {
+  const auto same = [&](const detail::Owner<Slot>& s) {
     return s != nullptr && std::ranges::equal(s->arrays, batch, [](const Array& a, const Array& b) {
              return a.shape() == b.shape() && a.dtype() == b.dtype();
            });

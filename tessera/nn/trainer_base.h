@@ -171,8 +171,8 @@ class TrainerBase {
   Array sum_;                  ///< sum of losses since the last mean_loss()
   Array left_out_;             ///< u64: number of non-finite losses since the last mean_loss(); only with a loss scale
   std::vector<Array> summed_;  ///< sums of the gradients for the next update; only with accumulate
-  std::vector<Owner<Slot>> slots_;
-  Owner<Recordings> recorded_;
+  std::vector<detail::Owner<Slot>> slots_;
+  detail::Owner<Recordings> recorded_;
   std::string not_recorded_;
   std::uint64_t dropped_ = 0;  ///< number of slots that were evicted
   bool wrote_ = false;         ///< this step has already written memory, so it cannot be restarted

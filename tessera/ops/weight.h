@@ -43,7 +43,7 @@ class WeightMemory {
   struct Places;
   Device device_;
   std::string label_;
-  Owner<Places> places_;
+  detail::Owner<Places> places_;
 };
 
 /// An immutable matrix (rows, columns) on one device. Copies share the memory.

@@ -54,7 +54,7 @@ class per_device {
       fail<DeviceError>({.operation = "per_device",
                          .with = {{"device", to_string(device)}, {"scope", to_string(all_->scope)}},
                          .wrong = "the scope does not contain this device"});
-    const LockGuard hold(all_->lock);
+    const detail::LockGuard hold(all_->lock);
     std::unique_ptr<T>& there = all_->values[device];
     if (!there) {
       const DeviceScope current(device);
@@ -70,7 +70,7 @@ class per_device {
     All(Scope s, Callback<T()> m) : scope(std::move(s)), make(std::move(m)) {}
     const Scope scope;
     const Callback<T()> make;
-    Mutex lock;
+    detail::Mutex lock;
     std::map<Device, std::unique_ptr<T>> values;
   };
   std::shared_ptr<All> all_;

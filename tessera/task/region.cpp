@@ -82,7 +82,7 @@ Region::~Region() noexcept(false) {
     return;
   }
   struct End {
-    Owner<Tasks>& tasks;
+    detail::Owner<Tasks>& tasks;
     ~End() { tasks.reset(); }
   } const end{tasks_};
   wait();

@@ -269,7 +269,7 @@ class Region {
   executor::Group& group();
   friend std::string dot(const Region& region);
 
-  Owner<Tasks> tasks_;
+  detail::Owner<Tasks> tasks_;
   std::shared_ptr<const detail::InheritedOptions> options_;
   const int uncaught_;
   std::int64_t trace_begin_ = 0;  ///< time of creation, if traced

@@ -151,7 +151,7 @@ struct TaskNode::Extra {
   static void operator delete(void* memory, std::size_t bytes) noexcept { executor::slab::deallocate(memory, bytes); }
 };
 TaskNode::Extra& TaskNode::extra() {
-  if (!extra_) extra_ = Owner<Extra>(new Extra);
+  if (!extra_) extra_ = detail::Owner<Extra>(new Extra);
   return *extra_;
 }
 

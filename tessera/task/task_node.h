@@ -235,7 +235,7 @@ class TaskNode : public executor::Node {
   std::source_location where_;
   TaskData* data_ = nullptr;
   executor::Ref<TaskNode> outer_;
-  Owner<Extra> extra_;  // created before submission
+  detail::Owner<Extra> extra_;  // created before submission
 };
 
 /// A task that is not submitted yet. The destructor cancels and submits it, so that its group is notified of its end.

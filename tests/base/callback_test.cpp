@@ -72,13 +72,13 @@ TEST(Callback, PassesAndReturnsMoveOnlyValuesAndReferences) {
 }
 
 TEST(Mutex, ExcludesThreads) {
-  Mutex mutex;
+  detail::Mutex mutex;
   std::uint64_t count = 0;
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
       for (int i = 0; i < 50'000; ++i) {
-        const LockGuard hold(mutex);
+        const detail::LockGuard hold(mutex);
         ++count;
       }
     });
@@ -97,12 +97,12 @@ TEST(Owner, DestroysItsObjectOnce) {
   };
   int destroyed = 0;
   {
-    Owner<Counted> a(new Counted(destroyed)), b = std::make_unique<Counted>(destroyed);
+    detail::Owner<Counted> a(new Counted(destroyed)), b = std::make_unique<Counted>(destroyed);
     EXPECT_TRUE(a && b);
     a = std::move(b);
     EXPECT_EQ(destroyed, 1);
     EXPECT_TRUE(b == nullptr);  // NOLINT(bugprone-use-after-move)
-    Owner<Counted> c = std::move(a);
+    detail::Owner<Counted> c = std::move(a);
     EXPECT_FALSE(a);  // NOLINT(bugprone-use-after-move)
     EXPECT_TRUE(c);
   }

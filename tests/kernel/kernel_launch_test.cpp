@@ -282,7 +282,7 @@ TEST_F(KernelLaunch, RejectsBlocksThatExceedTheDeviceLimits) {
   refused(blocks({1024, 1, 1}, 0),
           {"tile_kernel", "a block has 1024 threads, but the device allows only 512", to_string(d)});
   refused(blocks({1, 1, 128}, 0), {"128 threads in dimension 2, but the device allows only 64"});
-  refused(blocks({64, 1, 1}, 8193), {"shared memory, the device has 32768", "32772 bytes"});
+  refused(blocks({64, 1, 1}, 8193), {"shared memory, but the device has only 32768", "32772 bytes"});
   blocks({512, 1, 1}, 0).launch({1, 1, 1}, {out});
   blocks({64, 1, 1}, 8192).launch({1, 1, 1}, {out});
   EXPECT_EQ(read(out)[0], 111);

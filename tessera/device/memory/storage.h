@@ -150,7 +150,7 @@ class Storage {
   std::shared_ptr<void> owner_;                   ///< keeps wrapped memory alive
   MemoryPool* pool_ = nullptr;                    ///< null: wrapped memory
   Storage *before_ = nullptr, *after_ = nullptr;  ///< the pool's list of live storages; guarded by the pool's lock
-  Mutex lock_;
+  detail::Mutex lock_;
   /// Set after a use that later uses must wait for. Queues that finish their work within the call never set it.
   std::atomic<bool> used_ = false;
   QueueUse last_write_{};

@@ -185,7 +185,7 @@ Sequence::State::~State() {
 }
 
 Sequence::Sequence() = default;
-Sequence::Sequence(Owner<State> state) : state_(std::move(state)) {}
+Sequence::Sequence(detail::Owner<State> state) : state_(std::move(state)) {}
 Sequence::~Sequence() = default;
 Sequence::Sequence(Sequence&&) noexcept = default;
 Sequence& Sequence::operator=(Sequence&&) noexcept = default;
@@ -194,7 +194,7 @@ SequencePool::SequencePool() : memory_(std::make_shared<SequenceMemory>()) {}
 
 /// A recording that may become a sequence.
 struct Sequence::Attempt {
-  Owner<State> state;
+  detail::Owner<State> state;
   std::string refusal;  ///< why the recording failed; empty if it succeeded
 
   Attempt(Queue& queue, const Callback<void()>& work, std::shared_ptr<SequenceMemory> pool, AtRefusal at_refusal)
@@ -207,7 +207,7 @@ struct Sequence::Attempt {
   }
   /// Replaces `before`. The blocks of `before` are released only after this sequence has acquired the blocks that it
   /// needs.
-  Owner<State> finish(Owner<State> before = {}) {
+  detail::Owner<State> finish(detail::Owner<State> before = {}) {
     {
       const auto lock = state->pool->lock("Sequence::record");
       state->hold_blocks();
@@ -240,7 +240,7 @@ std::string Sequence::record_again(const Callback<void()>& work) {
   std::vector<RandomStream> before;
   for (const RecordedStream& s : state_->lists.streams) before.push_back(*s.state);
   Attempt attempt(state_->queue, work, state_->pool, AtRefusal::stops_recording);
-  Owner<State> last = std::move(state_);
+  detail::Owner<State> last = std::move(state_);
   if (!attempt.refusal.empty()) return attempt.refusal;
   for (RecordedStream& s : attempt.state->lists.streams) {
     const auto known = std::ranges::find(last->lists.streams, s.state, &RecordedStream::state);

@@ -91,8 +91,8 @@ class Sequence {
  private:
   struct State;
   struct Attempt;
-  explicit Sequence(Owner<State> state);
-  Owner<State> state_;
+  explicit Sequence(detail::Owner<State> state);
+  detail::Owner<State> state_;
 };
 
 }  // namespace tessera
