@@ -412,7 +412,7 @@ TEST_P(OnEveryDevice, RejectsWorkThatCannotBeReplayed) {
   refused([&] { Array::from({1.0f, 2.0f}); }, {"upload", "recording a Sequence", "before"});
   refused([&] { queue().finish(); }, {"finish", "recording a Sequence"});
   refused([&] { Sequence::record(queue(), [] {}); }, {"Sequence::record"});
-  refused([&] { other.fill(y.view_for_writing(), 0); }, {"fill", "another"});
+  refused([&] { other.fill(y.view_for_writing(), 0); }, {"fill", "a different queue"});
   refused([&] { queue().submit_native("mine", {}, {}, [](void*) {}); }, {"submit_native"});
   const Event before = other.record();
   refused([&] { queue().record(); }, {"Queue::record", "recording a Sequence"});

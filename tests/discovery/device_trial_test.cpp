@@ -121,7 +121,7 @@ TEST_F(Trial, CrashIsCachedAndDoesNotAffectTheProgram) {
       return text + "\nnew arrays: " + to_string(current_device());
     });
     expect_contains(said,
-                    {"the device is crashed", how, "SIGSEGV (signal 11)", "crashed|", "--rescan", "new arrays: cpu:0"});
+                    {"the device cannot be used (state: crashed)", how, "SIGSEGV (signal 11)", "crashed|", "--rescan", "new arrays: cpu:0"});
   }
   EXPECT_EQ(started(), "rows 1, devices 1");
 }
@@ -153,7 +153,7 @@ TEST_F(Trial, HangIsRetriedWithLongerLimitAndCachedTemporarily) {
   for (const char* says : {"nor within 2 s", "(cached)"})
     expect_contains(run(
                         "hang_ctx", [] { return computes_and_state(cuda0); }, short_limit),
-                    {"the device is hung", says, "hung|", "nvidia-persistenced"});
+                    {"the device cannot be used (state: hung)", says, "hung|", "nvidia-persistenced"});
   EXPECT_EQ(started(), "rows 1, devices 2");
   ASSERT_EQ(kept("open-").size(), 1u);
   const std::string text = text_of(kept("open-")[0]);
@@ -171,17 +171,17 @@ TEST_F(Trial, CrashesCausedByResourceLimitsAreNotCachedPermanently) {
     setrlimit(RLIMIT_FSIZE, &limit);
     return computes_and_state(cuda0);
   };
-  expect_contains(run("crash_ctx", limited), {"the device is crashed", "SIGSEGV", "ulimit -a"});
+  expect_contains(run("crash_ctx", limited), {"the device cannot be used (state: crashed)", "SIGSEGV", "ulimit -a"});
   EXPECT_TRUE(kept("open-").empty());
   EXPECT_EQ(run("", compute), "computed 20.000000");
   // Killed by the system, as if memory were exhausted. The result is cached temporarily.
   std::error_code ignored;
   fs::remove_all(folder / "cache", ignored);
   expect_contains(run("kill_ctx", compute),
-                  {"the device is crashed", "SIGKILL", "free some memory", "after 10 minutes"});
+                  {"the device cannot be used (state: crashed)", "SIGKILL", "free some memory", "after 10 minutes"});
   ASSERT_EQ(kept("open-").size(), 1u);
   EXPECT_NE(text_of(kept("open-")[0]).find("\"until\""), std::string::npos);
-  expect_contains(run("", compute), {"the device is crashed", "(cached)"});
+  expect_contains(run("", compute), {"the device cannot be used (state: crashed)", "(cached)"});
 }
 
 TEST_F(Trial, MissingCompilerIsCached) {
@@ -198,7 +198,7 @@ TEST_F(Trial, CrashWhileOpeningCausesANewTrial) {
   expect_contains(run("crash_ctx", compute), {"the child died of signal 11"});  // a trial has succeeded before
   EXPECT_EQ(started(), "rows 1, devices 1");
   ASSERT_EQ(kept("opening-").size(), 1u);
-  expect_contains(run("crash_ctx", compute), {"the device is crashed", "SIGSEGV"});
+  expect_contains(run("crash_ctx", compute), {"the device cannot be used (state: crashed)", "SIGSEGV"});
   EXPECT_EQ(started(), "rows 0, devices 1");
   EXPECT_TRUE(kept("opening-").empty());
 }
