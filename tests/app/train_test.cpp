@@ -323,7 +323,7 @@ TEST(Train, RejectsInvalidRequests) {
   EXPECT_TRUE(fails(train({"digits", "--resume", model, "--batch", "17"}), 1, {"--batch", "trained with --batch 16"}));
   EXPECT_TRUE(fails(train({"digits", "--resume", model, "--model", "conv"}), 1, {"trained with --model mlp"}));
   EXPECT_TRUE(fails(train({"digits", "--resume", model, "--precision", "f16"}), 1, {"trained with --precision f32"}));
-  EXPECT_TRUE(fails(train({"digits", "--resume", model, "--steps", "1"}), 1, {"2 steps were already done"}));
+  EXPECT_TRUE(fails(train({"digits", "--resume", model, "--steps", "1"}), 1, {"the checkpoint already has 2 steps"}));
   const std::string whole = text_of(model);
   write_file(folder / "cut.st", whole.substr(0, whole.size() / 2));
   EXPECT_TRUE(fails(train({"digits", "--resume", folder / "cut.st"}), 1, {"cut.st"}));
