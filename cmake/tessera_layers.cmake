@@ -19,7 +19,7 @@ set(CMAKE_UNITY_BUILD ${TESSERA_UNITY})
 if(TESSERA_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   add_compile_options(-Wno-subobject-linkage)  # gcc takes the sources of a batch for headers
 endif()
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 10)
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
 # Programs and libraries are built into folders next to each other, so that the program finds the module like an
 # installed one.
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${tessera_BINARY_DIR}/bin)
