@@ -117,7 +117,9 @@ TEST_P(OnEveryDevice, KeepingAnExpressionAddsNoCost) {
     EXPECT_EQ(alone.storages, held.storages) << name;
     EXPECT_EQ(alone.peak_bytes, held.peak_bytes) << name;
     EXPECT_EQ(alone.values, held.values) << name;
-    if (std::string_view(name) == "sum") EXPECT_EQ(held.launches, 1u + (held.storages > 1));
+    if (std::string_view(name) == "sum") {
+      EXPECT_EQ(held.launches, 1u + (held.storages > 1));
+    }
   }
 }
 

@@ -118,8 +118,9 @@ TEST(Derivative, EveryDifferentiableNodeHasATestCase) {
   for (const NodeCase& c : node_cases()) tested.insert({c.node.op, c.node.sub});
   const auto all_of = [&](Op op, int count, std::set<int> integers) {
     for (int sub = 0; sub < count; ++sub)
-      if (!integers.count(sub) && differentiable(op, static_cast<std::uint8_t>(sub), DType::f64))
+      if (!integers.count(sub) && differentiable(op, static_cast<std::uint8_t>(sub), DType::f64)) {
         EXPECT_TRUE(tested.count({op, sub})) << op_name(op) << " " << sub;
+      }
   };
   const auto from = [](auto first, auto last) {
     std::set<int> out;

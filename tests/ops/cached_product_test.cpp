@@ -117,12 +117,15 @@ TEST_P(RepeatedProducts, CachesProductsWithVectors) {
       for (const Array& x : {matrix(1, n, t).select(0, 0), square.select(0, 0), tall.select(0, 5)})
         for (const Array* a : {&square, &tall, &wide}) {
           poison(3 * n);
-          if (a->shape(1) == n)
+          if (a->shape(1) == n) {
             EXPECT_EQ(wrong(*a, x.unsqueeze(1), matmul(*a, x).unsqueeze(1)), "") << "matrix by vector " << round;
-          if (a->shape(0) == n)
+          }
+          if (a->shape(0) == n) {
             EXPECT_EQ(wrong(x.unsqueeze(0), *a, matmul(x, *a).unsqueeze(0)), "") << "vector by matrix " << round;
-          if (a->shape(1) == n)
+          }
+          if (a->shape(1) == n) {
             EXPECT_EQ(wrong(*a, x.unsqueeze(1), matmul(*a, x.unsqueeze(1))), "") << "matrix by column " << round;
+          }
           EXPECT_EQ(wrong(x.unsqueeze(0), x.unsqueeze(1), matmul(x, x).reshape({1, 1})), "") << "dot " << round;
         }
     }
