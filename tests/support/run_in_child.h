@@ -69,7 +69,7 @@ inline std::pair<std::string, int> errors_at_exit(const std::function<void()>& b
   const auto [text, status] = written_by_child([&](int file) {
     dup2(file, 2);
     close(file);
-    alarm(60);
+    alarm(180);  // PoCL may take half a minute for its first kernel
     body();
     std::exit(0);
   });
