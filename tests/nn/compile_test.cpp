@@ -337,7 +337,7 @@ TEST_P(OnEveryDevice, RejectsInvalidOptionsAndInputs) {
         grad([&](const Array& x) { return sum(fast(x)); })(Array::zeros({1, 64}));
       },
       {"no gradient"});
-  expect_throw<ShapeError>([&] { fast(Array::zeros({1, 63})); }, {"(1, 63)", "(..., 64)"});
+  expect_throw<ShapeError>([&] { fast(Array::zeros({1, 63})); }, {"(1, 63)", "64 elements in the last axis"});
   EXPECT_EQ(fast(Array::zeros({1, 64})).shape(), (Shape{1, 5})) << "continues after an error";
   expect_throw<ShapeError>(
       [&] {
