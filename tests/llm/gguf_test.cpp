@@ -771,7 +771,7 @@ TEST(GgufFiles, InvalidCountsInHugeFilesAllocateNoMemory) {
   refused(entry(raw(8u) + raw(4 * many)), "the length 4294967296 is more than the 268435456 allowed");
   refused(entry(raw(9u) + raw(0u) + raw(4 * many)),
           "4294967296 elements need more memory than the 268435456 bytes allowed");
-  refused(entry(raw(9u) + raw(8u) + raw(many)), "1073741824 elements are more than");
+  refused(entry(raw(9u) + raw(8u) + raw(many)), "1073741824 elements need more memory than");
   // Nested arrays with the largest possible count at each level. The innermost element type is invalid.
   const std::string level = raw(9u) + raw(std::uint64_t{20000000});
   refused(entry(raw(9u) + level + level + level + level + raw(99u)), "the value type is 99");
