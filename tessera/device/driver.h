@@ -85,7 +85,7 @@ class DriverQueue {
   virtual bool immediate() const { return false; }
   /// Copies from the host. `from` may be reused on return.
   virtual void upload(const Allocation& to, std::size_t offset, const void* from, std::size_t bytes) = 0;
-                                               /// Blocks until the data is copied.
+  /// Blocks until the data is copied.
   virtual void download(void* to, const Allocation& from, std::size_t offset, std::size_t bytes) = 0;
   virtual void copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset,
                     std::size_t bytes) = 0;

@@ -321,8 +321,7 @@ void GgufParser::data_section() {
   for (std::size_t i = 0; i < file_.contents_->tensors.size(); ++i) {
     const GgufTensor& t = file_.contents_->tensors[i];
     // No overflow: offset + size of a tensor is below 2^63, and so is the offset of the data section.
-    const std::uint64_t begin = file_.contents_->data_offset + t.offset,
-                        end = begin + t.bytes;
+    const std::uint64_t begin = file_.contents_->data_offset + t.offset, end = begin + t.bytes;
     if (end > file_.contents_->size)
       fail_at(begin, fmt::format("tensor[{}] {} data", i, quote_text(t.name)),
               fmt::format("the data ends at byte {}, but the file ends at byte {}", end, file_.contents_->size),

@@ -370,7 +370,8 @@ TEST(States, TemporaryStatesExpire) {
     discover(Backend::cuda);
     const std::int64_t now = std::time(nullptr);
     set_device_state(cuda, DeviceState::hung, "it did not answer", "wait", now + 300);
-    expect_contains(text_of<DeviceError>([] { Queue::of(cuda); }), {"the device cannot be used (state: hung)", "it did not answer"});
+    expect_contains(text_of<DeviceError>([] { Queue::of(cuda); }),
+                    {"the device cannot be used (state: hung)", "it did not answer"});
     set_device_state(cuda, DeviceState::hung, "it did not answer", "wait", now - 1);
     Queue::of(cuda).finish();
     EXPECT_EQ(device_info(cuda).state, DeviceState::verified);

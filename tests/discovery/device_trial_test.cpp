@@ -120,8 +120,8 @@ TEST_F(Trial, CrashIsCachedAndDoesNotAffectTheProgram) {
       const std::string text = computes_and_state(cuda0);
       return text + "\nnew arrays: " + to_string(current_device());
     });
-    expect_contains(said,
-                    {"the device cannot be used (state: crashed)", how, "SIGSEGV (signal 11)", "crashed|", "--rescan", "new arrays: cpu:0"});
+    expect_contains(said, {"the device cannot be used (state: crashed)", how, "SIGSEGV (signal 11)", "crashed|",
+                           "--rescan", "new arrays: cpu:0"});
   }
   EXPECT_EQ(started(), "rows 1, devices 1");
 }
@@ -129,9 +129,10 @@ TEST_F(Trial, CrashIsCachedAndDoesNotAffectTheProgram) {
 TEST_F(Trial, WrongResultIsCached) {
   const Variables wrong = {{"TESSERA_FAKE_FAULT", "wrong"}};
   for (int i = 0; i < 2; ++i)
-    expect_contains(run(
-                        "", [] { return computes_and_state(cuda0); }, wrong),
-                    {"the device cannot be used (state: quarantined): the first kernel computed a wrong result", "quarantined|"});
+    expect_contains(
+        run(
+            "", [] { return computes_and_state(cuda0); }, wrong),
+        {"the device cannot be used (state: quarantined): the first kernel computed a wrong result", "quarantined|"});
   EXPECT_EQ(started(), "rows 1, devices 1");
 }
 

@@ -117,10 +117,11 @@ bool has_stale_mark(Backend backend, const std::string& key, bool remove) {
 
 [[noreturn]] void refuse(const DeviceInfo& info, const Known& known) {
   set_device_state(info.device, known.state, known.reason, known.remedy, known.until);
-  fail<DeviceError>({.operation = to_string(info.device),
-                     .with = {{"device", info.name}},
-                     .wrong = fmt::format("the device cannot be used (state: {}): {}", state_name(known.state), known.reason),
-                     .remedy = known.remedy});
+  fail<DeviceError>(
+      {.operation = to_string(info.device),
+       .with = {{"device", info.name}},
+       .wrong = fmt::format("the device cannot be used (state: {}): {}", state_name(known.state), known.reason),
+       .remedy = known.remedy});
 }
 
 }  // namespace

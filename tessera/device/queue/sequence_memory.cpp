@@ -89,8 +89,8 @@ void SequenceMemory::collect() noexcept {
 
 /// Chooses a block. It prefers blocks that this recording has released, by the same rule as the device's pool, so that
 /// recording does not need more memory. Then it tries, in index order, blocks that this recording has not used yet, so
-/// that repeated work finds the same blocks. Blocks that are large and much larger than needed are avoided: if the memory
-/// outlives the recording, the block is detached with it, and the other sequences must allocate a new one.
+/// that repeated work finds the same blocks. Blocks that are large and much larger than needed are avoided: if the
+/// memory outlives the recording, the block is detached with it, and the other sequences must allocate a new one.
 SequenceMemory::Block* SequenceMemory::find(std::size_t size) {
   const auto fits = [&](std::size_t bytes) { return bytes >= size && bytes <= size + size / 4; };
   Block* best = nullptr;

@@ -126,10 +126,11 @@ void refuse_unusable(const DeviceInfo& info) {
                        .remedy = info.remedy});
   if (info.state != DeviceState::quarantined && info.state != DeviceState::crashed && info.state != DeviceState::hung)
     return;
-  fail<DeviceError>({.operation = to_string(info.device),
-                     .with = {{"device", info.name}},
-                     .wrong = fmt::format("the device cannot be used (state: {}): {}", state_name(info.state), info.reason),
-                     .remedy = info.remedy});
+  fail<DeviceError>(
+      {.operation = to_string(info.device),
+       .with = {{"device", info.name}},
+       .wrong = fmt::format("the device cannot be used (state: {}): {}", state_name(info.state), info.reason),
+       .remedy = info.remedy});
 }
 
 [[noreturn]] void refuse_at_exit(Device device, const std::string& name) {

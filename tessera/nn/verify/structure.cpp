@@ -30,8 +30,8 @@ Extents2d extents_of(const Json& j) { return {j.at(0).get<std::int64_t>(), j.at(
 
 UnsupportedLayer unsupported_layer(std::string type) {
   const bool compiled = type.ends_with("Compiled");
-  return {std::move(type),
-          compiled ? "it is a compiled model. Prove the original model instead" : "bounds of such layers are not supported"};
+  return {std::move(type), compiled ? "it is a compiled model. Prove the original model instead"
+                                    : "bounds of such layers are not supported"};
 }
 
 Json json_of(const Layers& layers);
@@ -295,9 +295,10 @@ Layers load_layers(const std::string& path, std::string text, Device device) {
   try {
     out = layers_of_json(text.starts_with('[') ? Json::parse(text) : json_of_words(text, file));
   } catch (const nlohmann::json::exception& e) {
-    fail<FormatError>({.operation = "read a model's layers",
-                       .with = {{"file", path}},
-                       .wrong = std::string("the description of the layers is not one that describe(model) returns: ") + e.what()});
+    fail<FormatError>(
+        {.operation = "read a model's layers",
+         .with = {{"file", path}},
+         .wrong = std::string("the description of the layers is not one that describe(model) returns: ") + e.what()});
   }
   load(out, file, detail::is_trainer_file(file) ? std::string(detail::trainer_model_prefix) : "", device);
   detail::Parts parts;
