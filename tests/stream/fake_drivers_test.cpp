@@ -265,7 +265,7 @@ TEST_P(FakeDrivers, DetectMisuse) {
       {"a stream is destroyed", [](Api& p) { p.hold(), p.fill(p.x, p.a), p.destroy(p.a); }},
       {"the stream has been destroyed", [](Api& p) { p.destroy(p.a), p.destroy(p.a); }},
       {"invalid handle of a stream", [](Api& p) { p.synchronise(host); }},
-      {"not one of a stream", [](Api& p) { p.synchronise(p.event()); }},
+      {"does not refer to a stream", [](Api& p) { p.synchronise(p.event()); }},
       {"a peer copy without access", [](Api& p) { p.copy_from_peer(false, false); }},
       {"is not in the given context", [](Api& p) { p.copy_from_peer(true, true); }},
       {"no such peer",
