@@ -283,7 +283,7 @@ TEST_P(VendorBlas, FailedCallDisablesLibraryWithAWarning) {
     const bool chosen = fault != std::string_view("blas=1");
     EXPECT_EQ(text, std::string("right by Tessera's kernel; right by Tessera's kernel; right by the library, called ") +
                         (chosen ? "1" : "2"));
-    expect_contains(said, {to_string(device()), "failed and will not be used again", "returned", "own kernels"});
+    expect_contains(said, {to_string(device()), "failed and will not be used again", "returned", "now use Tessera's kernels"});
     EXPECT_EQ(said.find("not be used again"), said.rfind("not be used again")) << said;
   }
 }
