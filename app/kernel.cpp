@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `tessera kernel`: lists the kernels of the operations, or prints one of them as IR or as source code.
+// `tessera kernel`: lists the kernels of the operations, prints one of them as IR or as source code, or reports how
+// fast it can be on a GPU that is not in this machine.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,12 +13,13 @@
 #include "tessera/device/launch/kernel.h"
 #include "tessera/ir/node.h"
 #include "tessera/ops/catalogue.h"
+#include "tessera/report/report.h"
 
 namespace tessera::app {
 namespace {
 
 struct KernelArguments {
-  std::string name, source, device;
+  std::string name, source, device, report, compiler;
   bool ir = false;
 };
 
@@ -32,10 +34,10 @@ std::string parameters(const ir::Function& fn) {
   return text;
 }
 
-void list(Device device, const std::vector<CatalogueKernel>& kernels) {
+void list(const std::string& where, const std::vector<CatalogueKernel>& kernels) {
   std::size_t width = 0;
   for (const auto& k : kernels) width = std::max(width, k.name.size());
-  app::print("{} kernels, as used by {}\n", kernels.size(), to_string(device));
+  app::print("{} kernels, as used by {}\n", kernels.size(), where);
   for (const auto& k : kernels) {
     const bool map = k.function.kind == ir::KernelKind::map;
     const auto& b = k.function.block_size;
@@ -44,30 +46,50 @@ void list(Device device, const std::vector<CatalogueKernel>& kernels) {
   }
 }
 
-/// Throws the error for an unknown kernel. `named` is the device name from the command line, or empty.
-[[noreturn]] void unknown(const std::string& name, Device device, const std::string& named,
-                          const std::vector<CatalogueKernel>& kernels) {
+/// Returns the kernel with this name. `where` is the device or architecture, and `options` are those of the command
+/// that lists its kernels.
+const CatalogueKernel& find(const std::string& name, const std::vector<CatalogueKernel>& kernels,
+                            const std::string& where, const std::string& options) {
+  const auto found = std::ranges::find(kernels, name, &CatalogueKernel::name);
+  if (found != kernels.end()) return *found;
   std::vector<std::string> names;
   for (const auto& k : kernels) names.push_back(k.name);
   const std::vector<std::string> near = closest_matches(name, names, 6);
   fail<ArgumentError>({.operation = "kernel",
                        .wrong = fmt::format("there is no kernel \"{}\" on {}; `tessera kernel{}` lists its kernels",
-                                            name, to_string(device), named.empty() ? "" : " --device " + named),
+                                            name, where, options),
                        .remedy = near.empty() ? "" : fmt::format("Similar names: {}", fmt::join(near, ", "))});
 }
 
+/// Reports on one kernel, or on all kernels of the architecture.
+int run_report(const KernelArguments& o) {
+  const ReportTarget target{o.report, o.compiler == "vendor" ? TargetCompiler::vendor
+                                      : o.compiler == "ptx"  ? TargetCompiler::ptx
+                                                             : TargetCompiler::automatic};
+  std::vector<CatalogueKernel> kernels;
+  report_launches(target, [&](Device device) { kernels = kernel_catalogue(device); });
+  if (o.name.empty()) {
+    list(o.report, kernels);
+    return success;
+  }
+  app::print("{}",
+             to_string(report(Kernel(find(o.name, kernels, o.report, " --report " + o.report).function), target)));
+  return success;
+}
+
 int run_kernel(const KernelArguments& o) {
+  if (!o.report.empty()) return run_report(o);
   const std::string& named = o.source.empty() ? o.device : o.source;
   const Device device = named.empty() ? current_device() : parse_device(named);
   device_info(device);  // throws if the device does not exist
   const std::vector<CatalogueKernel> kernels = kernel_catalogue(device);
   if (o.name.empty()) {
-    list(device, kernels);
+    list(to_string(device), kernels);
     return success;
   }
-  const auto found = std::find_if(kernels.begin(), kernels.end(), [&](const auto& k) { return k.name == o.name; });
-  if (found == kernels.end()) unknown(o.name, device, named, kernels);
-  std::string text = o.source.empty() ? ir::to_text(found->function) : Kernel(found->function).source(device);
+  const ir::Function& function =
+      find(o.name, kernels, to_string(device), named.empty() ? "" : " --device " + named).function;
+  std::string text = o.source.empty() ? ir::to_text(function) : Kernel(function).source(device);
   if (text.empty() || text.back() != '\n') text += '\n';
   std::fwrite(text.data(), 1, text.size(), output());
   return success;
@@ -86,11 +108,22 @@ Command kernel_command(CLI::App& program) {
       sub->add_option("--device", o->device, "List or print the kernels in the variants that this device uses")
           ->check(require_nonempty);
   source->excludes(ir)->excludes(device);
+  auto* report = sub->add_option("--report", o->report,
+                                 "Report registers, spilled bytes and memory accesses for a GPU that is not in this "
+                                 "machine: sm_90, gfx90a, ...")
+                     ->check(require_nonempty)
+                     ->excludes(source)
+                     ->excludes(ir)
+                     ->excludes(device);
+  sub->add_option("--compiler", o->compiler, "Compiler of the report: vendor (NVRTC, clang) or ptx")
+      ->check(CLI::IsMember({"vendor", "ptx"}))
+      ->needs(report);
   sub->footer(R"(Examples:
   tessera kernel
   tessera kernel --device opencl
   tessera kernel rms_norm_f32_16 --ir
-  tessera kernel rms_norm_f32_16 --source opencl:0)");
+  tessera kernel rms_norm_f32_16 --source opencl:0
+  tessera kernel rms_norm_f32_16 --report sm_90)");
   return {sub, [o] { return run_kernel(*o); }};
 }
 

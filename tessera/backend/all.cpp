@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of all backends.
+// The list of all backends, and the choice of the one that compiles for an architecture.
+#include <fmt/format.h>
+
 #include "tessera/backend/cpu/cpu.h"
 #include "tessera/backend/cuda/cuda.h"
+#include "tessera/backend/cuda/offline.h"
 #include "tessera/backend/interp/interp.h"
 #include "tessera/backend/metal/metal.h"
 #include "tessera/backend/oneapi/oneapi.h"
 #include "tessera/backend/opencl/opencl.h"
+#include "tessera/backend/rocm/offline.h"
 #include "tessera/backend/rocm/rocm.h"
+#include "tessera/base/error.h"
 #include "tessera/device/driver.h"
 
 namespace tessera {
@@ -19,6 +24,14 @@ void register_all_drivers() {
   register_driver(make_metal_driver());
   register_driver(make_opencl_driver());
   register_driver(make_interp_driver());
+}
+
+std::unique_ptr<OfflineTarget> make_offline_target(const std::string& architecture, TargetCompiler compiler) {
+  if (auto target = cuda::offline_target(architecture, compiler)) return target;
+  if (auto target = rocm::offline_target(architecture, compiler)) return target;
+  fail<DeviceError>({.operation = fmt::format("compile for \"{}\"", architecture),
+                     .wrong = "the architecture is not known",
+                     .remedy = "Use the name of an NVIDIA or AMD architecture, such as sm_90 or gfx90a"});
 }
 
 }  // namespace tessera

@@ -31,11 +31,11 @@
 #include "tessera/base/error.h"
 #include "tessera/base/os/library_search.h"
 #include "tessera/device/driver.h"
+#include "tessera/emit/hip_for_clang.h"
 #include "tessera/ops/catalogue.h"
 #include "tessera/ops/kernels.h"
 #include "tests/compilers/emit_zoo.h"
 #include "tests/compilers/gate_table.h"
-#include "tests/compilers/hip_for_clang.h"
 #include "tests/drivers/text/compile.h"
 #include "tests/opencl/fresh_pocl_cache.h"
 #include "tests/support/fake_backends.h"
@@ -333,7 +333,7 @@ TEST(Gate, clangAcceptsAllKernels) {
         {Backend::rocm, 1}, emit::hip_c_for(architecture),
         [&](const auto& program, Answers& answers) {
           const fs::path text = folder / "kernels.hip", out = folder / "kernels.s", log = folder / "log";
-          std::ofstream(text) << test::hip_for_clang << program.text();
+          std::ofstream(text) << emit::hip_for_clang << program.text();
           const std::string command =
               "clang-16 -x hip --cuda-device-only -nogpulib -nogpuinc -ffp-contract=fast -O3 -S --offload-arch=" +
               architecture + " '" + text.string() + "' -o '" + out.string() + "' > '" + log.string() + "' 2>&1";

@@ -11,8 +11,8 @@
 #include <sstream>
 
 #include "tessera/backend/common/codegen_module.h"
+#include "tessera/emit/hip_for_clang.h"
 #include "tests/compilers/emit_zoo.h"
-#include "tests/compilers/hip_for_clang.h"
 #include "tests/matrix/matrix_products.h"
 #include "tests/support/errors.h"
 
@@ -76,7 +76,7 @@ void expect_lacks(const std::string& text, std::initializer_list<const char*> wo
 
 std::string amd_assembly(const std::string& architecture) {
   const fs::path stem = fs::temp_directory_path() / ("tessera-amd-" + std::to_string(::getpid()) + "-" + architecture);
-  std::ofstream(stem.string() + ".hip") << test::hip_for_clang << text_of(everything(), emit::hip_c_for(architecture));
+  std::ofstream(stem.string() + ".hip") << emit::hip_for_clang << text_of(everything(), emit::hip_c_for(architecture));
   const std::string command =
       "clang-16 -x hip --cuda-device-only -nogpulib -nogpuinc -O3 -S --offload-arch=" + architecture + " '" +
       stem.string() + ".hip' -o '" + stem.string() + ".s' 2>&1";

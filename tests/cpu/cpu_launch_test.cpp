@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "tessera/backend/cpu/cost.h"
+#include "tessera/device/launch/operation_count.h"
 #include "tessera/emit/lower.h"
 #include "tests/cpu/cpu_compare.h"
 
@@ -69,12 +69,12 @@ TEST(CpuLaunch, EstimatesThreadCostFromScalarsAndSizes) {
     for (int i = 0; i < 200; ++i) doubled = doubled + doubled;
     add(0, doubled, 1);  // also unknown, because the analysis gives up after some steps
   });
-  const cpu::Cost cost(emit::lower(fn, {}));
+  const OperationCount cost(emit::lower(fn, {}));
   Packer packed;
   cost.pack(packed);
   const std::string bytes = packed.take();
   Unpacker in(bytes);
-  const cpu::Cost again(in);
+  const OperationCount again(in);
   in.end();
   const auto of = [&](std::int64_t n, std::uint64_t size) {
     const std::array<Argument, 3> arguments = {Argument{}, Argument{.elements = size},

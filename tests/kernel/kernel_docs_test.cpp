@@ -2,6 +2,7 @@
 // Tests docs/kernels.md. Every C++ block of the page is contained in this file, where it is compiled and run. The
 // errors that the page shows are compared with the actual errors.
 #include <gtest/gtest.h>
+#include <tessera/report/report.h>
 #include <tessera/tessera.h>
 #include <tessera/testing/testing.h>
 
@@ -626,6 +627,37 @@ TEST(MyKernels, Saxpy) {
       tessera::testing::expect_close(y.to_vector(), expected, {.absolute = 1e-6, .relative = 1e-6});
     }
   });
+}
+
+// Report on a kernel.
+
+auto row_sums = kernel("row_sums", block(64), [](Buffer<const float> x, Buffer<float> y) {
+  Var<float> sum = 0.0f;
+  for_(thread_id(), 4096, 64, [&](auto i) { sum = sum + x[block_id() * 4096 + i]; });
+  y[block_id()] = block_sum(sum);
+});
+
+std::string reports() {
+  std::string text = to_string(report(row_sums.untyped(), {"sm_90"}));
+  // Reports on all launches of a function, which runs without a GPU and computes nothing.
+  for (const KernelReport& r : report_launches({"sm_90"}, [](Device gpu) {
+         DeviceBuffer<float> x(4096 * 4096, gpu), y(4096, gpu);
+         row_sums.launch(blocks(4096), x, y);
+       }))
+    text += to_string(r);
+  return text;
+}
+
+TEST(KernelDocs, ReportsMatchThePage) {
+  std::string text;
+  try {
+    text = reports();
+  } catch (const DeviceError& e) {
+    GTEST_SKIP() << "not installed: " << e.what();
+  }
+  std::printf("%s", text.c_str());
+  // Compilers of other versions report other figures.
+  if (text.find("compiled by NVRTC 13.0") != text.npos && text.find("unknown") == text.npos) page().expect(text);
 }
 
 // clang-format on

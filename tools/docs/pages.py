@@ -37,7 +37,8 @@ INTERNAL_FOLDERS = ("tessera/base/os/", "tessera/executor/", "tessera/ir/", "tes
 TOPICS = [
     ("basics", "Basics", "Element types, shapes and errors.", ["base", "tessera.h"]),
     ("devices", "Devices", "Finding and choosing devices, memory, queues, recorded work, and what ran where.", ["device"]),
-    ("kernels", "Kernels", "The kernel language, buffers, launches, and tests of your own kernels.", ["kernel", "testing"]),
+    ("kernels", "Kernels", "The kernel language, buffers, launches, and tests and reports of your own kernels.",
+     ["kernel", "testing", "report"]),
     ("arrays", "Arrays", "Arrays, their functions, matrix products, files, and moving whole structures.", ["array", "ops"]),
     ("tasks", "Tasks", "Tasks, regions, scopes of devices, and arrays in tiles.", ["task"]),
     ("training", "Training", "Gradients, layers, losses, optimisers, trainers, compiled models, and proofs.", ["grad", "nn"]),

@@ -12,11 +12,11 @@
 #include <new>
 
 #include "tessera/backend/common/codegen_module.h"
-#include "tessera/backend/cpu/cost.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/fork.h"
 #include "tessera/base/os/per_thread.h"
 #include "tessera/base/packed.h"
+#include "tessera/device/launch/operation_count.h"
 #include "tessera/ir/print.h"
 #include "tessera/ir/semantics.h"
 
@@ -59,13 +59,13 @@ struct Facts {
     std::string text;
     std::vector<DType> types;
   };
-  Cost cost;
+  OperationCount operations;
   std::map<std::uint32_t, Print> prints;
 };
 
 Facts facts_of(const Function& lowered) {
   Facts facts;
-  facts.cost = Cost(lowered);
+  facts.operations = OperationCount(lowered);
   for (const Node& n : lowered.nodes)
     if (n.op == Op::print) {
       Facts::Print& print = facts.prints[n.extra] = {lowered.strings[n.extra], {}};
@@ -76,7 +76,7 @@ Facts facts_of(const Function& lowered) {
 
 std::string pack(const Facts& facts, const Object& object) {
   Packer out;
-  facts.cost.pack(out);
+  facts.operations.pack(out);
   out << std::uint64_t{facts.prints.size()};
   for (const auto& [format, print] : facts.prints) {
     out << format << print.text << std::uint64_t{print.types.size()};
@@ -93,7 +93,7 @@ class GeneratedKernel final : public CpuKernel {
   GeneratedKernel(Generator& generator, const CompileRequest& request, std::string_view image)
       : generator_(generator), function_(*request.function), variant_(request.variant) {
     Unpacker in(image);
-    facts_.cost = Cost(in);
+    facts_.operations = OperationCount(in);
     for (auto prints = in.take<std::uint64_t>(); prints > 0; --prints) {
       Facts::Print& print = facts_.prints[in.take<std::uint32_t>()];
       print.text = in.text();
@@ -145,7 +145,7 @@ class GeneratedKernel final : public CpuKernel {
     const KernelEntry entry = compiled_->entry();
     const std::size_t bytes = scratch_bytes_;
     if (items == 1) return entry(&call, 0, 1, scratch(bytes));  // a single item cannot be split
-    const double item_cost = facts_.cost(arguments);
+    const double item_cost = facts_.operations(arguments);
     if (static_cast<double>(items) * item_cost < inline_cost) return entry(&call, 0, items, scratch(bytes));
     executor::Executor& threads = executor::Executor::instance();
     // Pieces must be large enough to be worth waking a thread, and small enough that all threads finish at about the

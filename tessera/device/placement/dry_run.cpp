@@ -12,6 +12,7 @@
 #include "tessera/device/discovery/discovery.h"
 #include "tessera/device/driver.h"
 #include "tessera/device/selection/open_device.h"
+#include "tessera/ir/node.h"
 
 namespace tessera {
 namespace {
@@ -20,7 +21,8 @@ namespace {
 struct Stands {
   std::mutex lock;
   std::vector<DeviceInfo> infos;
-  std::multimap<Device, int> idle;  // idle indices, by the real device
+  std::map<int, std::vector<DryLaunch>> launches;  // by index, of the devices that record them
+  std::multimap<Device, int> idle;                 // idle indices, by the real device
   /// A forked child keeps its parent's indices but cannot reuse the idle ones, because the parent has opened them. A
   /// ForkGuard prevents forks during changes.
   explicit Stands(const Stands* parents) {
@@ -43,38 +45,52 @@ class HeldStands {
 
 class DryKernel : public LoadedKernel {
  public:
+  DryKernel(const ir::Function& fn, Variant v) : function(std::make_shared<ir::Function>(fn)), variant(v) {}
+  const std::shared_ptr<const ir::Function> function;
+  const Variant variant;
   std::string source() const override { return "(a dry run compiles nothing)"; }
 };
 
 class DryQueue : public DriverQueue {
  public:
+  explicit DryQueue(std::vector<DryLaunch>* launches) : launches_(launches) {}
   bool immediate() const override { return true; }
   void upload(const Allocation&, std::size_t, const void*, std::size_t) override {}
   void download(void* to, const Allocation&, std::size_t, std::size_t bytes) override { std::memset(to, 0, bytes); }
   void copy(const Allocation&, std::size_t, const Allocation&, std::size_t, std::size_t) override {}
   void fill(const Allocation&, std::size_t, std::size_t, std::span<const std::byte>) override {}
-  void launch(LoadedKernel&, std::array<std::uint64_t, 3>, std::span<const Argument>) override {}
+  void launch(LoadedKernel& kernel, std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override {
+    if (launches_ == nullptr) return;
+    const auto& dry = static_cast<DryKernel&>(kernel);
+    DryLaunch& launch = launches_->emplace_back(dry.function, dry.variant, shape);
+    for (std::size_t i = 0; i < arguments.size(); ++i)
+      launch.values.push_back(dry.function->params[i].is_buffer ? arguments[i].elements : arguments[i].bits);
+  }
   std::shared_ptr<DriverEvent> record() override { return nullptr; }
   void wait(DriverEvent& event) override { event.wait(); }
   void finish() override {}
+
+ private:
+  std::vector<DryLaunch>* const launches_;  // null: they are not recorded
 };
 
 class DryDevice : public DriverDevice {
  public:
-  explicit DryDevice(DeviceInfo info) : info_(std::move(info)) {}
+  DryDevice(DeviceInfo info, std::vector<DryLaunch>* launches) : info_(std::move(info)), launches_(launches) {}
   const DeviceInfo& info() const override { return info_; }
   std::uint64_t free_memory() const override { return info_.total_memory; }
   Allocation allocate(std::size_t bytes, MemoryKind) override { return {this, nullptr, bytes}; }
   void release(const Allocation&) noexcept override {}
-  std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<DryQueue>(); }
+  std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<DryQueue>(launches_); }
   std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override {
     std::vector<std::unique_ptr<LoadedKernel>> kernels;
-    for (std::size_t i = 0; i < requests.size(); ++i) kernels.push_back(std::make_unique<DryKernel>());
+    for (const CompileRequest& r : requests) kernels.push_back(std::make_unique<DryKernel>(*r.function, r.variant));
     return kernels;
   }
 
  private:
   DeviceInfo info_;
+  std::vector<DryLaunch>* const launches_;
 };
 
 class DryDriver : public Driver {
@@ -86,21 +102,25 @@ class DryDriver : public Driver {
     return report;
   }
   std::unique_ptr<DriverDevice> open(int index) override {
-    return std::make_unique<DryDevice>(HeldStands()->infos.at(static_cast<std::size_t>(index)));
+    HeldStands s;
+    const auto log = s->launches.find(index);
+    return std::make_unique<DryDevice>(s->infos.at(static_cast<std::size_t>(index)),
+                                       log == s->launches.end() ? nullptr : &log->second);
   }
 };
 
-Device stand_for(Device like) {
-  const DeviceInfo info = device_info(like);  // before locking, because it may probe drivers
+Device stand_for(const DeviceInfo& info, bool records) {
+  const Device like = info.device;
   Device device{Backend::dry_run, 0};
   {
     HeldStands s;
-    if (const auto it = s->idle.find(like); it != s->idle.end()) {
+    if (const auto it = s->idle.find(like); !records && it != s->idle.end()) {
       device.index = it->second;
       s->idle.erase(it);
       return device;
     }
     device.index = static_cast<int>(s->infos.size());
+    if (records) s->launches[device.index];
     s->infos.push_back(info);
     DeviceInfo& stand = s->infos.back();
     stand.device = device;
@@ -115,7 +135,11 @@ Device stand_for(Device like) {
 
 }  // namespace
 
-DryRun::DryRun(Device like) : like_(like), device_(stand_for(like)) {
+DryRun::DryRun(const DeviceInfo& like) : like_(like.device), device_(stand_for(like, true)), reusable_(false) {
+  open_device(device_);
+}
+
+DryRun::DryRun(Device like) : like_(like), device_(stand_for(device_info(like), false)) {
   OpenDevice& open = open_device(device_);
   open.pool.trim();
   open.pool.reset_peak();
@@ -124,12 +148,19 @@ DryRun::DryRun(Device like) : like_(like), device_(stand_for(like)) {
 DryRun::~DryRun() {
   try {
     // If some arrays still exist, don't reuse the device, because the next dry run would count them.
-    if (open_device(device_).pool.stats().live_bytes != 0) return;
+    if (!reusable_ || open_device(device_).pool.stats().live_bytes != 0) return;
     HeldStands()->idle.emplace(like_, device_.index);
   } catch (...) {  // out of memory or in a forked child: the index is not reused
   }
 }
 
 MemoryStats DryRun::stats() const { return memory_stats(device_); }
+
+const std::vector<DryLaunch>& DryRun::launches() const {
+  static const std::vector<DryLaunch> none;
+  HeldStands s;
+  const auto log = s->launches.find(device_.index);
+  return log == s->launches.end() ? none : log->second;
+}
 
 }  // namespace tessera

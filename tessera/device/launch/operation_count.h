@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Estimates the run time of one kernel thread, to decide how to split a launch among CPU threads. Internal.
+// Estimates how many operations a launch executes. The CPU splits launches by it, and reports show it. Internal.
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,22 @@
 #include "tessera/device/driver.h"
 #include "tessera/ir/node.h"
 
-namespace tessera::cpu {
+namespace tessera {
 
-/// Estimates how many operations one thread executes. Each node counts as one operation, multiplied by the iterations
-/// of the loops around it. If the iteration count depends only on the scalars and sizes of the launch, it is computed.
-/// Otherwise it is assumed to be 64 for a for loop and 16 for a while loop.
-class Cost {
+/// Estimates how many operations a work item executes: one thread of a map kernel, or one block of a block kernel. Each
+/// node counts as one operation, multiplied by the iterations of the loops around it. If the iteration count depends
+/// only on the scalars and sizes of the launch, it is computed. Otherwise it is assumed to be 64 for a for loop and 16
+/// for a while loop.
+class OperationCount {
  public:
-  Cost() = default;
-  explicit Cost(const ir::Function& lowered);
-  explicit Cost(Unpacker& in);  ///< throws FormatError
+  OperationCount() = default;
+  /// What is counted: all nodes, or only arithmetic with floats, dot4 and products of fragments.
+  enum class Nodes : std::uint8_t { all, arithmetic };
+  explicit OperationCount(const ir::Function& fn, Nodes nodes = Nodes::all);
+  explicit OperationCount(Unpacker& in);  ///< throws FormatError
   void pack(Packer& out) const;
 
-  /// Returns the number of operations of one thread.
+  /// Returns the number of operations of one thread of a map kernel, or of one block of a block kernel.
   double operator()(std::span<const Argument> arguments) const;
 
  private:
@@ -46,11 +49,11 @@ class Cost {
   };
   static constexpr std::uint32_t most_loops = 64;  // further loops count as part of their enclosing loop
 
-  void add_block(const ir::Function& fn, ir::BlockId block, std::uint32_t loop);
+  void add_block(const ir::Function& fn, ir::BlockId block, std::uint32_t loop, Nodes nodes);
   static std::optional<Affine> affine_of(const ir::Function& fn, ir::NodeId id, int depth = 0);
   static Affine trip_count(const ir::Function& fn, const ir::Node& loop);
 
   std::vector<Loop> loops_;
 };
 
-}  // namespace tessera::cpu
+}  // namespace tessera

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prepended to emitted HIP text, so that clang can compile it without ROCm. Used for architectures that the installed
-// hiprtc does not support. The text is only compiled, so device library functions are declared but not defined.
+// Prepended to emitted HIP text, so that clang can compile it without ROCm. The result is examined, but never runs, so
+// device library functions are declared but not defined.
 #pragma once
 
-namespace tessera::test {
+namespace tessera::emit {
 
 inline constexpr const char* hip_for_clang = R"(
 #define __device__ __attribute__((device))
@@ -29,13 +29,20 @@ static __device__ const struct { thread_axis_x x; thread_axis_y y; thread_axis_z
 static __device__ const struct { block_axis_x x; block_axis_y y; block_axis_z z; } blockIdx = {};
 static __device__ const struct { size_axis_x x; size_axis_y y; size_axis_z z; } blockDim = {};
 static __device__ const struct { grid_axis_x x; grid_axis_y y; grid_axis_z z; } gridDim = {};
-#define warpSize 32
+#ifdef __AMDGCN_WAVEFRONT_SIZE__
+#define warpSize __AMDGCN_WAVEFRONT_SIZE__
+#else
+#define warpSize __AMDGCN_WAVEFRONT_SIZE
+#endif
 DEVICE void __syncthreads() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
-DEVICE int lane() { return (int)__builtin_amdgcn_mbcnt_lo(~0u, 0u); }
+DEVICE int lane() {
+  const unsigned int low = __builtin_amdgcn_mbcnt_lo(~0u, 0u);
+  return (int)(warpSize == 32 ? low : __builtin_amdgcn_mbcnt_hi(~0u, low));
+}
 template <class T>
 DEVICE T __shfl(T v, int from) {
   int words[(sizeof(T) + 3) / 4] = {};
@@ -45,7 +52,7 @@ DEVICE T __shfl(T v, int from) {
   return v;
 }
 template <class T> DEVICE T __shfl_up(T v, int by) { return __shfl(v, lane() - by < 0 ? lane() : lane() - by); }
-template <class T> DEVICE T __shfl_down(T v, int by) { return __shfl(v, lane() + by > 31 ? lane() : lane() + by); }
+template <class T> DEVICE T __shfl_down(T v, int by) { return __shfl(v, lane() + by > warpSize - 1 ? lane() : lane() + by); }
 template <class T> DEVICE T atomicAdd(T* at, T v) { return __hip_atomic_fetch_add(at, v, __ATOMIC_RELAXED, 4); }
 template <class T> DEVICE T atomicMin(T* at, T v) { return __hip_atomic_fetch_min(at, v, __ATOMIC_RELAXED, 4); }
 template <class T> DEVICE T atomicMax(T* at, T v) { return __hip_atomic_fetch_max(at, v, __ATOMIC_RELAXED, 4); }
@@ -85,4 +92,4 @@ __device__ double fma(double, double, double);
 #line 1 "kernels"
 )";
 
-}  // namespace tessera::test
+}  // namespace tessera::emit

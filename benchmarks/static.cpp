@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// Prints a table of kernels with figures from their machine code for a GPU that is not in this machine: registers,
+// spilled bytes, widths of accesses, groups of loads, and predicted times (docs/performance.md, "Predict the time of a
+// launch"). The shapes are those of a Llama with 8 billion weights, and of large arrays.
+//
+// Usage: static [ARCHITECTURE] [PART OF A NAME]. The default architecture is sm_90.
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/array/functions.h"
+#include "tessera/base/error.h"
+#include "tessera/grad/grad.h"
+#include "tessera/nn/losses.h"
+#include "tessera/nn/optimiser.h"
+#include "tessera/nn/parameter.h"
+#include "tessera/ops/attention.h"
+#include "tessera/ops/convolution.h"
+#include "tessera/ops/product.h"
+#include "tessera/ops/transformer.h"
+#include "tessera/ops/weight.h"
+#include "tessera/report/report.h"
+
+namespace {
+
+using namespace tessera;
+
+struct Case {
+  std::string name;
+  std::function<void(Device)> run;
+};
+
+Weight weight_of(WeightFormat format, double bytes_per_element, std::int64_t rows, std::int64_t columns,
+                 Device device) {
+  return Weight::pack(
+      format, static_cast<std::uint64_t>(bytes_per_element * static_cast<double>(rows * columns)),
+      [](std::uint64_t, std::span<std::byte>) {}, rows, columns, device);
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  const auto add = [&](std::string name, std::function<void(Device)> run) {
+    all.push_back({std::move(name), std::move(run)});
+  };
+  const auto matrix = [](std::int64_t rows, std::int64_t columns, Device d, DType dtype = DType::f32) {
+    return Array::empty({rows, columns}, dtype, d);
+  };
+  struct Format {
+    const char* name;
+    WeightFormat format;
+    double bytes;
+  };
+  const Format formats[] = {{"f16", WeightFormat::f16, 2},
+                            {"q8_0", WeightFormat::q8_0, 34.0 / 32},
+                            {"q4_0", WeightFormat::q4_0, 18.0 / 32},
+                            {"q4_K", WeightFormat::q4_K, 144.0 / 256}};
+  for (const auto& [rows, columns] :
+       {std::pair{4096, 4096}, {1024, 4096}, {14336, 4096}, {4096, 14336}, {128256, 4096}})
+    for (const Format& f : formats)
+      add("linear " + std::string(f.name) + " " + std::to_string(rows) + " x " + std::to_string(columns),
+          [=](Device d) { linear(matrix(1, columns, d), weight_of(f.format, f.bytes, rows, columns, d)).eval(); });
+  for (const int tokens : {8, 512})
+    for (const Format& f : formats)
+      add("linear " + std::string(f.name) + " 4096 x 4096, " + std::to_string(tokens) + " tokens",
+          [=](Device d) { linear(matrix(tokens, 4096, d), weight_of(f.format, f.bytes, 4096, 4096, d)).eval(); });
+  for (const std::int64_t past : {1023, 8191})
+    add("attention, 1 token to " + std::to_string(past + 1), [=](Device d) {
+      const Array q = Array::empty({1, 32, 128}, DType::f32, d), k = Array::empty({8, past + 1, 128}, DType::f16, d);
+      attention(q, k, k, past, 0.088f).eval();
+    });
+  add("attention, 512 tokens to 512", [](Device d) {
+    const Array q = Array::empty({512, 32, 128}, DType::f32, d), k = Array::empty({8, 512, 128}, DType::f16, d);
+    attention(q, k, k, 0, 0.088f).eval();
+  });
+  add("causal attention, 4096 tokens", [](Device d) {
+    const Array q = Array::empty({1, 32, 4096, 128}, DType::bf16, d);
+    scaled_dot_product_attention(q, q, q, {.causal = true}).eval();
+  });
+  add("rotary", [](Device d) { rotary(Array::empty({1, 32, 128}, DType::f32, d), 5, {}).eval(); });
+  add("sum of 1 GiB", [](Device d) { sum(Array::empty({1 << 28}, DType::f32, d)).eval(); });
+  add("argmax of 1 GiB", [](Device d) { argmax(Array::empty({1 << 28}, DType::f32, d)).eval(); });
+  add("sum over axis 0", [=](Device d) { sum(matrix(4096, 4096, d), {0}).eval(); });
+  add("sum over axis 1", [=](Device d) { sum(matrix(4096, 4096, d), {1}).eval(); });
+  add("argmax of rows", [=](Device d) { argmax(matrix(4096, 4096, d)).eval(); });
+  add("softmax", [=](Device d) { softmax(matrix(4096, 4096, d)).eval(); });
+  add("softmax of 128256", [=](Device d) { softmax(matrix(512, 128256, d)).eval(); });
+  add("rms_norm",
+      [=](Device d) { rms_norm(matrix(4096, 4096, d), Array::empty({4096}, DType::f32, d), 1e-5f).eval(); });
+  add("rms_norm, 1 row",
+      [=](Device d) { rms_norm(matrix(1, 4096, d), Array::empty({4096}, DType::f32, d), 1e-5f).eval(); });
+  add("softmax with gradient", [=](Device d) {
+    const Array weights = matrix(4096, 4096, d);
+    auto [value, gradient] =
+        value_and_grad([&](const Array& x) { return sum(softmax(x) * weights); })(matrix(4096, 4096, d));
+    value.eval(), gradient.eval();
+  });
+  add("rms_norm with gradient", [=](Device d) {
+    const Array weight = Array::empty({4096}, DType::f32, d), weights = matrix(4096, 4096, d);
+    auto [value, gradient] = value_and_grad([&](const Array& x) { return sum(rms_norm(x, weight, 1e-5f) * weights); })(
+        matrix(4096, 4096, d));
+    value.eval(), gradient.eval();
+  });
+  add("cross_entropy with gradient", [=](Device d) {
+    const Array targets = Array::empty({4096}, DType::i32, d);
+    auto [value, gradient] =
+        value_and_grad([&](const Array& x) { return cross_entropy(x, targets); })(matrix(4096, 32000, d));
+    value.eval(), gradient.eval();
+  });
+  add("x + y, f32", [=](Device d) { (matrix(8192, 8192, d) + matrix(8192, 8192, d)).eval(); });
+  add("2 x + 1, f16", [=](Device d) { (matrix(8192, 8192, d, DType::f16) * 2.0f + 1.0f).eval(); });
+  add("x + y, f16", [=](Device d) { (matrix(8192, 8192, d, DType::f16) + matrix(8192, 8192, d, DType::f16)).eval(); });
+  add("gelu, f32", [=](Device d) { gelu(matrix(8192, 8192, d)).eval(); });
+  add("astype f32 to bf16", [=](Device d) { matrix(8192, 8192, d).astype(DType::bf16).eval(); });
+  add("x + row", [=](Device d) { (matrix(8192, 8192, d) + Array::empty({8192}, DType::f32, d)).eval(); });
+  add("x + transposed y", [=](Device d) { (matrix(8192, 8192, d) + matrix(8192, 8192, d).transpose()).eval(); });
+  add("transposed copy", [=](Device d) { (void)matrix(8192, 8192, d).transpose().as_contiguous(); });
+  add("Adam, 64 Mi parameters", [=](Device d) {
+    Parameter p(matrix(8192, 8192, d)), gradient(matrix(8192, 8192, d));
+    Adam adam(p);
+    adam.step(p, gradient);
+  });
+  add("cumsum of rows", [=](Device d) { cumsum(matrix(4096, 4096, d), 1).eval(); });
+  add("sort of 1 Mi", [](Device d) { sort(Array::empty({1 << 20}, DType::f32, d)).eval(); });
+  add("random_normal, 64 Mi", [](Device d) { random_normal({8192, 8192}, 1, 0, 1, d).eval(); });
+  for (const auto& [name, dtype] : {std::pair{"f32", DType::f32}, {"f16", DType::f16}})
+    for (const std::int64_t m : {1, 16, 4096})
+      add("matmul " + std::string(name) + " " + std::to_string(m) + " x 4096 x 4096",
+          [=](Device d) { matmul(matrix(m, 4096, d, dtype), matrix(4096, 4096, d, dtype)).eval(); });
+  add("conv2d 3 x 3, 32 x 64 x 56 x 56", [](Device d) {
+    conv2d(Array::empty({32, 64, 56, 56}, DType::f32, d), Array::empty({64, 64, 3, 3}, DType::f32, d), {.padding = 1})
+        .eval();
+  });
+  return all;
+}
+
+std::string row_of(const std::string& name, const KernelReport& r) {
+  const LaunchReport& l = *r.launch;
+  const LoopReport loops = r.loops.value_or(LoopReport{});
+  char text[512];
+  std::snprintf(text, sizeof text,
+                "| %s | %s%s | %u | %u | %llu x %u | %u / %u / %u | %u | %u | %.2f | %.4g | %.1f | %.3f | %s |",
+                name.c_str(), r.kernel.c_str(), r.launches == 1 ? "" : (" x " + std::to_string(r.launches)).c_str(),
+                r.registers, r.spilled_bytes, static_cast<unsigned long long>(l.blocks[0] * l.blocks[1] * l.blocks[2]),
+                l.threads, loops.widest, loops.narrowest, loops.widest_store, loops.groups, loops.bytes_in_flight,
+                l.latency_factor, l.bytes / 1e6, l.seconds * 1e6, l.share, std::string(bound_name(l.bound)).c_str());
+  return text;
+}
+
+/// Merges launches of the same kernel. The result has the figures of the slowest one, and the number of all.
+std::vector<KernelReport> merged(const std::vector<KernelReport>& reports) {
+  std::vector<KernelReport> all;
+  for (const KernelReport& r : reports) {
+    const auto same = std::ranges::find(all, r.kernel, &KernelReport::kernel);
+    if (same == all.end()) {
+      all.push_back(r);
+      continue;
+    }
+    const std::uint32_t launches = same->launches + r.launches;
+    if (r.launch->seconds > same->launch->seconds) *same = r;
+    same->launches = launches;
+  }
+  return all;
+}
+
+void print_table(const ReportTarget& target, const std::string& part) {
+  bool first = true;
+  for (const Case& c : cases()) {
+    if (c.name.find(part) == std::string::npos) continue;
+    std::vector<KernelReport> reports;
+    try {
+      reports = report_launches(target, [&](Device d) { c.run(d); });
+    } catch (const Error& e) {
+      std::printf("| %s | failed: %s |\n", c.name.c_str(), e.what());
+      continue;
+    }
+    if (first && !reports.empty())
+      std::printf(
+          "\n## %s, compiled by %s\n\n"
+          "| operation | kernel | registers | spilled bytes | blocks x threads | widest / narrowest load / widest "
+          "store "
+          "(bytes) | groups of loads | bytes in flight per thread | f | MB | predicted us | share | bound |\n"
+          "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+          reports[0].gpu.c_str(), reports[0].compiler.c_str());
+    first = false;
+    for (const KernelReport& r : merged(reports)) std::printf("%s\n", row_of(c.name, r).c_str());
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string architecture = argc > 1 ? argv[1] : "sm_90", part = argc > 2 ? argv[2] : "";
+  try {
+    std::printf("# Machine code of kernels for %s\n", architecture.c_str());
+    const bool nvidia = architecture.starts_with("sm_");
+    print_table({architecture, TargetCompiler::vendor}, part);
+    if (nvidia) print_table({architecture, TargetCompiler::ptx}, part);
+  } catch (const DeviceError& e) {
+    std::fprintf(stderr, "%s\n", e.what());
+    return argc > 1 ? 1 : 0;  // script/bench runs all benchmarks; the compiler is not required
+  }
+}

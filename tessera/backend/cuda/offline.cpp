@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/backend/cuda/offline.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include <fmt/format.h>
+
+#include "tessera/backend/common/codegen_module.h"
+#include "tessera/backend/common/launch_shape.h"
+#include "tessera/backend/common/program.h"
+#include "tessera/backend/cuda/nvrtc.h"
+#include "tessera/base/error.h"
+#include "tessera/base/os/command.h"
+#include "tessera/base/os/library_search.h"
+#include "tessera/ir/node.h"
+
+namespace tessera::cuda {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// A common GPU for each architecture. Sources: NVIDIA's data sheets for the number of multiprocessors, bandwidth and
+/// boost clock; "CUDA C++ Programming Guide", table "Technical Specifications per Compute Capability", for the rest.
+struct Architecture {
+  int capability;
+  const char* name;
+  std::uint32_t multiprocessors;
+  double bandwidth;  ///< bytes per second
+  double clock;      ///< hertz
+  std::uint32_t lanes, max_threads, max_blocks, shared_kib, block_shared_kib, memory_gib;
+};
+constexpr Architecture architectures[] = {
+    {75, "NVIDIA T4", 40, 0.320e12, 1.59e9, 64, 1024, 16, 64, 64, 16},
+    {80, "NVIDIA A100 80GB", 108, 2.039e12, 1.41e9, 64, 2048, 32, 164, 163, 80},
+    {86, "NVIDIA GeForce RTX 3090", 82, 0.936e12, 1.70e9, 128, 1536, 16, 100, 99, 24},
+    {89, "NVIDIA GeForce RTX 4090", 128, 1.008e12, 2.52e9, 128, 1536, 24, 100, 99, 24},
+    {90, "NVIDIA H200", 132, 4.8e12, 1.98e9, 128, 2048, 32, 228, 227, 141},
+    {100, "NVIDIA B200", 148, 8.0e12, 1.97e9, 128, 2048, 32, 228, 227, 180},
+    {120, "NVIDIA GeForce RTX 5090", 170, 1.792e12, 2.41e9, 128, 1536, 24, 100, 99, 32},
+};
+
+constexpr const char* install_tools =
+    "Install the CUDA toolkit, or with pip into the active environment: nvidia-cuda-nvcc (ptxas) and "
+    "nvidia-cuda-nvdisasm (nvdisasm)";
+
+/// Returns the path of a program of the CUDA toolkit, or an empty string.
+std::string toolkit_program(const std::string& name) {
+  std::vector<fs::path> folders;
+  for (const fs::path& root : os::folders_named("/usr/local", "cuda")) folders.push_back(root / "bin");
+  for (const fs::path& packages : os::python_packages())
+    for (const fs::path& package : os::folders_named(packages / "nvidia", "cu")) folders.push_back(package / "bin");
+  return os::find_program(name, folders);
+}
+
+/// Returns the version in the output of a program: "13.5" from "Cuda compilation tools, release 13.5, V13.5.37".
+std::string release_of(const std::string& program) {
+  const std::string command[] = {program, "--version"};
+  const os::CommandResult result = os::run_command(command, 30);
+  const std::size_t at = result.output.find("release ");
+  return at == result.output.npos ? "" : result.output.substr(at + 8, result.output.find(',', at) - at - 8);
+}
+
+/// Returns the number before `text` in the log, or 0.
+std::uint64_t number_before(const std::string& log, std::string_view text) {
+  const std::size_t end = log.find(text);
+  if (end == log.npos) return 0;
+  std::size_t begin = end;
+  while (begin > 0 && log[begin - 1] >= '0' && log[begin - 1] <= '9') --begin;
+  std::uint64_t value = 0;
+  std::from_chars(log.data() + begin, log.data() + end, value);
+  return value;
+}
+
+class CudaTarget final : public OfflineTarget {
+ public:
+  CudaTarget(const Architecture& architecture, TargetCompiler compiler) : architecture_(architecture) {
+    choose_compiler(compiler);
+    describe();
+  }
+  const DeviceInfo& info() const override { return info_; }
+  const GpuModel& model() const override { return model_; }
+  OfflineKernel compile(const CompileRequest& request) override;
+  Grid grid(const CompileRequest& request, const std::array<std::uint64_t, 3>& shape) override;
+
+ private:
+  std::string name() const { return fmt::format("sm_{}", architecture_.capability); }
+  void choose_compiler(TargetCompiler compiler);
+  void describe();
+  stream::Image cubin(const backend::Program& program, std::string& log);
+
+  const Architecture architecture_;
+  std::optional<Nvrtc> nvrtc_;  ///< set if NVRTC compiles; otherwise module_ and ptxas_ do
+  cpu::PtxModule module_;
+  cpu::PtxTarget ptx_target_;
+  std::string ptxas_, nvdisasm_, compiler_;
+  emit::Dialect dialect_;
+  DeviceInfo info_;
+  GpuModel model_;
+};
+
+void CudaTarget::choose_compiler(TargetCompiler compiler) {
+  nvdisasm_ = toolkit_program("nvdisasm");
+  std::string why;
+  if (compiler != TargetCompiler::ptx) {
+    constexpr int any_driver = 1000000;
+    nvrtc_ = Nvrtc::open(any_driver);
+    if (nvrtc_->usable() && nvrtc_->architecture_for(architecture_.capability) == name()) {
+      compiler_ = "NVRTC " + nvrtc_->version();
+      dialect_ = emit::cuda_c_for(architecture_.capability);
+      return;
+    }
+    why = !nvrtc_->usable() ? "NVRTC is not installed (" + nvrtc_->reason() + ")"
+                            : fmt::format("NVRTC {} does not support it", nvrtc_->version());
+    nvrtc_.reset();
+  }
+  if (compiler != TargetCompiler::vendor) {
+    module_ = cpu::open_ptx_module();
+    ptxas_ = toolkit_program("ptxas");
+    constexpr int any_version = 100;
+    if (module_.generator) ptx_target_ = module_.generator->target_for(architecture_.capability, any_version);
+    if (ptx_target_.capability != 0 && !ptxas_.empty()) {
+      compiler_ = module_.generator->version() + ", ptxas " + release_of(ptxas_);
+      dialect_ = emit::ptx_for(ptx_target_.capability);
+      return;
+    }
+    why += (why.empty() ? "" : "; ") + (!module_.generator ? module_.reason
+                                        : ptx_target_.capability == 0
+                                            ? module_.generator->version() + " does not support it"
+                                            : "ptxas is not installed");
+  }
+  fail<DeviceError>({.operation = "compile for " + name(), .wrong = why, .remedy = install_tools});
+}
+
+void CudaTarget::describe() {
+  const Architecture& a = architecture_;
+  info_.device = {Backend::cuda, 0};
+  info_.name = a.name;
+  info_.vendor = "NVIDIA";
+  info_.kind = DeviceKind::discrete_gpu;
+  info_.state = DeviceState::verified;
+  info_.total_memory = std::uint64_t{a.memory_gib} << 30;
+  info_.compute_units = a.multiprocessors;
+  info_.blas = "none: the GPU is not in this machine";
+  Capabilities& can = info_.can;
+  can.f16 = can.f64 = can.atomic_i64 = can.atomic_f32 = true;
+  can.bf16 = a.capability >= 80;
+  can.int8_dot = dialect_.dot4;
+  can.matrix_f16 = dialect_.matrix != emit::MatrixUnits::none;
+  can.matrix_bf16 = can.matrix_f16 && dialect_.matrix != emit::MatrixUnits::mma_k8;
+  can.subgroup_widths = {32};
+  can.shared_bytes = std::uint64_t{a.block_shared_kib} << 10;
+  can.max_parameter_bytes = 4096;
+  can.max_blocks = {2147483647, 65535, 65535};
+  model_.name = a.name;
+  model_.multiprocessors = a.multiprocessors;
+  model_.bandwidth = a.bandwidth;
+  model_.operations = a.multiprocessors * a.lanes * a.clock;
+  model_.max_threads = a.max_threads;
+  model_.max_blocks = a.max_blocks;
+  model_.shared_bytes = std::uint64_t{a.shared_kib} << 10;
+  model_.shared_reserved = a.capability >= 80 ? 1024 : 0;
+}
+
+stream::Image CudaTarget::cubin(const backend::Program& program, std::string& log) {
+  if (nvrtc_) {
+    stream::Image image = nvrtc_->compile(program.text(), name(), program.exact, true);
+    log = image.log;
+    return image;
+  }
+  const cpu::PtxKernel kernel{program.requests[0].function, &program.source.kernels[0], program.requests[0].noalias};
+  stream::Image image;
+  const std::string ptx = module_.generator->compile(std::span(&kernel, 1), ptx_target_, log);
+  if (ptx.empty()) return image;
+  const os::TemporaryFolder folder;
+  const std::string from = (folder.path() / "kernel.ptx").string(), to = (folder.path() / "kernel.cubin").string();
+  std::ofstream(from, std::ios::binary) << ptx;
+  const std::string command[] = {ptxas_, "--verbose", "--gpu-name=" + name(), from, "--output-file", to};
+  const os::CommandResult result = os::run_command(command, 300);
+  log = result.output;
+  image.made = result.status == 0;
+  if (!image.made) return image;
+  std::ifstream in(to, std::ios::binary);
+  image.bytes.assign(std::istreambuf_iterator<char>(in), {});
+  return image;
+}
+
+OfflineKernel CudaTarget::compile(const CompileRequest& request) {
+  OfflineKernel kernel;
+  kernel.compiler = compiler_;
+  stream::Image image;
+  const auto built = backend::build_kernels(
+      std::span(&request, 1), dialect_, info_, [&](const backend::Program& program, std::string& log) {
+        image = cubin(program, log);
+        kernel.registers = static_cast<std::uint32_t>(number_before(log, " registers"));
+        kernel.spilled_bytes = static_cast<std::uint32_t>(number_before(log, " bytes spill loads"));
+        kernel.shared_bytes = number_before(log, " bytes smem");
+        return image.made ? std::make_shared<int>() : nullptr;
+      });
+  kernel.shared_bytes += built[0].emitted.dynamic_shared_bytes;
+  if (nvdisasm_.empty()) {
+    kernel.missing = fmt::format("nvdisasm is not installed. {}", install_tools);
+    return kernel;
+  }
+  const os::TemporaryFolder folder;
+  const std::string file = (folder.path() / "kernel.cubin").string();
+  std::ofstream(file, std::ios::binary) << image.bytes;
+  const std::string command[] = {nvdisasm_, "-c", "-hex", file};
+  os::CommandResult result = os::run_command(command, 120);
+  if (result.status == 0) {
+    kernel.syntax = OfflineKernel::Syntax::sass;
+    kernel.assembly = std::move(result.output);
+  } else {
+    kernel.missing = nvdisasm_ + " failed: " + result.output.substr(0, 400);
+  }
+  return kernel;
+}
+
+OfflineTarget::Grid CudaTarget::grid(const CompileRequest& request, const std::array<std::uint64_t, 3>& shape) {
+  const backend::KernelShape kernel(*request.function, backend::emitted_kernel(request, dialect_, info_),
+                                    request.variant.index64 || request.function->index64);
+  const backend::Grid grid = backend::grid_of(kernel, shape, info_.can, info_.can.max_block_threads);
+  return {grid.blocks, grid.block};
+}
+
+}  // namespace
+
+std::unique_ptr<OfflineTarget> offline_target(const std::string& architecture, TargetCompiler compiler) {
+  if (!architecture.starts_with("sm_")) return nullptr;
+  const auto known = std::ranges::find_if(
+      architectures, [&](const Architecture& a) { return architecture == fmt::format("sm_{}", a.capability); });
+  if (known == std::end(architectures)) {
+    std::string list;
+    for (const Architecture& a : architectures) list += fmt::format("{}sm_{}", list.empty() ? "" : ", ", a.capability);
+    fail<DeviceError>({.operation = "compile for " + architecture,
+                       .wrong = "the architecture is not known",
+                       .remedy = "Known architectures of NVIDIA: " + list});
+  }
+  return std::make_unique<CudaTarget>(*known, compiler);
+}
+
+}  // namespace tessera::cuda

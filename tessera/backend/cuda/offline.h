@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiles for NVIDIA GPUs that are not in this machine.
+#pragma once
+
+#include "tessera/device/offline_target.h"
+
+namespace tessera::cuda {
+
+/// Returns null if `architecture` is not of the form "sm_90". Otherwise see make_offline_target.
+std::unique_ptr<OfflineTarget> offline_target(const std::string& architecture, TargetCompiler compiler);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/backend/rocm/offline.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+
+#include <fmt/format.h>
+
+#include "tessera/backend/common/launch_shape.h"
+#include "tessera/backend/common/program.h"
+#include "tessera/base/error.h"
+#include "tessera/base/os/command.h"
+#include "tessera/base/os/library_search.h"
+#include "tessera/emit/hip_for_clang.h"
+#include "tessera/ir/node.h"
+
+namespace tessera::rocm {
+
+namespace {
+
+/// A common GPU for each architecture. Sources: AMD's data sheets, and the tables of "AMD Instinct MI200 Instruction
+/// Set Architecture" and "RDNA 3 Instruction Set Architecture" (registers, waves).
+struct Architecture {
+  const char* name;
+  const char* gpu;
+  std::uint32_t compute_units;
+  double bandwidth, clock;  ///< bytes per second; hertz
+  std::uint32_t subgroup, max_threads, register_files, registers, register_unit, memory_gib;
+};
+constexpr Architecture architectures[] = {
+    {"gfx90a", "AMD Instinct MI250X (one die)", 110, 1.638e12, 1.70e9, 64, 2048, 4, 512, 8, 64},
+    {"gfx942", "AMD Instinct MI300X", 304, 5.3e12, 2.10e9, 64, 2048, 4, 512, 8, 192},
+    {"gfx1030", "AMD Radeon RX 6900 XT", 80, 0.512e12, 2.25e9, 32, 1024, 2, 1024, 8, 16},
+    {"gfx1100", "AMD Radeon RX 7900 XTX", 96, 0.960e12, 2.50e9, 32, 1024, 2, 1536, 24, 24},
+};
+
+constexpr const char* install_clang = "Install clang 16 or later (Debian: clang-16), or ROCm";
+
+class RocmTarget final : public OfflineTarget {
+ public:
+  explicit RocmTarget(const Architecture& architecture);
+  const DeviceInfo& info() const override { return info_; }
+  const GpuModel& model() const override { return model_; }
+  OfflineKernel compile(const CompileRequest& request) override;
+  Grid grid(const CompileRequest& request, const std::array<std::uint64_t, 3>& shape) override;
+
+ private:
+  stream::Image assemble(const std::string& text) const;
+
+  const Architecture architecture_;
+  std::string clang_, compiler_;
+  emit::Dialect dialect_;
+  DeviceInfo info_;
+  GpuModel model_;
+};
+
+RocmTarget::RocmTarget(const Architecture& a) : architecture_(a), dialect_(emit::hip_c_for(a.name)) {
+  std::vector<std::filesystem::path> folders;
+  for (const auto& root : os::folders_named("/opt", "rocm", "llvm")) folders.push_back(root / "bin");
+  for (const char* name : {"amdclang++", "clang-19", "clang-18", "clang-17", "clang-16", "clang"})
+    if (clang_.empty()) clang_ = os::find_program(name, folders);
+  if (clang_.empty())
+    fail<DeviceError>({.operation = fmt::format("compile for {}", a.name),
+                       .wrong = "clang is not installed",
+                       .remedy = install_clang});
+  const std::string version[] = {clang_, "-dumpversion"};
+  compiler_ = "clang " + os::run_command(version, 30).output;
+  while (compiler_.ends_with('\n')) compiler_.pop_back();
+  if (const stream::Image image = assemble(""); !image.made)
+    fail<DeviceError>({.operation = fmt::format("compile for {}", a.name),
+                       .wrong = fmt::format("{} does not support it: {}", clang_, image.log),
+                       .remedy = install_clang});
+  // The device libraries of ROCm contain the functions. Their arithmetic is similar to the expansions.
+  dialect_.expand_math = dialect_.expand_math64 = true;
+  if (a.subgroup != emit::matrix_width(dialect_.matrix)) dialect_.matrix = emit::MatrixUnits::none;
+  info_.device = {Backend::rocm, 0};
+  info_.name = a.gpu;
+  info_.vendor = "AMD";
+  info_.kind = DeviceKind::discrete_gpu;
+  info_.state = DeviceState::verified;
+  info_.total_memory = std::uint64_t{a.memory_gib} << 30;
+  info_.compute_units = a.compute_units;
+  info_.blas = "none: the GPU is not in this machine";
+  Capabilities& can = info_.can;
+  can.f16 = can.f64 = can.atomic_i64 = can.atomic_f32 = true;
+  can.bf16 = std::string_view(a.name) != "gfx1030";
+  can.int8_dot = dialect_.dot4;
+  can.matrix_f16 = can.matrix_bf16 = dialect_.matrix != emit::MatrixUnits::none;
+  can.subgroup_widths = {a.subgroup};
+  can.max_block = {1024, 1024, 1024};
+  can.shared_bytes = 65536;
+  can.max_parameter_bytes = 4096;
+  can.max_blocks = {2147483647, 65535, 65535};
+  can.max_grid_threads = {0xffffffff, 0xffffffff, 0xffffffff};
+  model_ = {.name = a.gpu,
+            .multiprocessors = a.compute_units,
+            .bandwidth = a.bandwidth,
+            .operations = a.compute_units * 64 * a.clock,
+            .subgroup = a.subgroup,
+            .max_threads = a.max_threads,
+            .register_files = a.register_files,
+            .registers = a.registers,
+            .register_unit = a.register_unit};
+}
+
+stream::Image RocmTarget::assemble(const std::string& text) const {
+  const os::TemporaryFolder folder;
+  const std::string from = (folder.path() / "kernel.hip").string(), to = (folder.path() / "kernel.s").string();
+  std::ofstream(from) << emit::hip_for_clang << text;
+  const std::string command[] = {clang_,
+                                 "-x",
+                                 "hip",
+                                 "--cuda-device-only",
+                                 "-nogpulib",
+                                 "-nogpuinc",
+                                 "-ffp-contract=fast",
+                                 "-O3",
+                                 "-S",
+                                 "-w",
+                                 fmt::format("--offload-arch={}", architecture_.name),
+                                 from,
+                                 "-o",
+                                 to};
+  const os::CommandResult result = os::run_command(command, 300);
+  stream::Image image;
+  image.made = result.status == 0;
+  image.log = result.output;
+  std::ifstream in(to);
+  image.bytes.assign(std::istreambuf_iterator<char>(in), {});
+  return image;
+}
+
+/// Returns the number after `key` in the notes of the assembly, or 0.
+std::uint32_t number_after(const std::string& assembly, std::string_view key) {
+  const std::size_t at = assembly.rfind(key);
+  if (at == assembly.npos) return 0;
+  const std::size_t begin = assembly.find_first_not_of(' ', at + key.size());
+  std::uint32_t value = 0;
+  if (begin != assembly.npos) std::from_chars(assembly.data() + begin, assembly.data() + assembly.size(), value);
+  return value;
+}
+
+OfflineKernel RocmTarget::compile(const CompileRequest& request) {
+  OfflineKernel kernel;
+  kernel.compiler = compiler_;
+  const auto built = backend::build_kernels(std::span(&request, 1), dialect_, info_,
+                                            [&](const backend::Program& program, std::string& log) {
+                                              stream::Image image = assemble(program.text());
+                                              log = image.log;
+                                              kernel.assembly = std::move(image.bytes);
+                                              return image.made ? std::make_shared<int>() : nullptr;
+                                            });
+  kernel.syntax = OfflineKernel::Syntax::amdgcn;
+  kernel.registers = number_after(kernel.assembly, ".vgpr_count:");
+  kernel.spilled_bytes = 4 * number_after(kernel.assembly, ".vgpr_spill_count:");
+  kernel.shared_bytes =
+      number_after(kernel.assembly, ".group_segment_fixed_size:") + built[0].emitted.dynamic_shared_bytes;
+  return kernel;
+}
+
+OfflineTarget::Grid RocmTarget::grid(const CompileRequest& request, const std::array<std::uint64_t, 3>& shape) {
+  const backend::KernelShape kernel(*request.function, backend::emitted_kernel(request, dialect_, info_),
+                                    request.variant.index64 || request.function->index64);
+  const backend::Grid grid = backend::grid_of(kernel, shape, info_.can, info_.can.max_block_threads);
+  return {grid.blocks, grid.block};
+}
+
+}  // namespace
+
+std::unique_ptr<OfflineTarget> offline_target(const std::string& architecture, TargetCompiler compiler) {
+  if (!architecture.starts_with("gfx")) return nullptr;
+  const auto known = std::ranges::find(architectures, architecture, &Architecture::name);
+  if (known == std::end(architectures)) {
+    std::string list;
+    for (const Architecture& a : architectures) list += (list.empty() ? "" : ", ") + std::string(a.name);
+    fail<DeviceError>({.operation = "compile for " + architecture,
+                       .wrong = "the architecture is not known",
+                       .remedy = "Known architectures of AMD: " + list});
+  }
+  if (compiler == TargetCompiler::ptx)
+    fail<DeviceError>({.operation = "compile for " + architecture, .wrong = "PTX is only for NVIDIA GPUs"});
+  return std::make_unique<RocmTarget>(*known);
+}
+
+}  // namespace tessera::rocm

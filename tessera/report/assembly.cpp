@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/report/assembly.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <string>
+#include <utility>
+
+namespace tessera::reporting {
+
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  const auto begin = text.find_first_not_of(" \t");
+  if (begin == text.npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
+}
+
+/// Calls `use` with each line of the text.
+template <class F>
+void for_each_line(std::string_view text, F&& use) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    use(text.substr(at, end - at));
+    at = end + 1;
+  }
+}
+
+/// Replaces the names of labels by the indices of their instructions.
+class Labels {
+ public:
+  void define(std::string_view name, std::size_t index) { places_[std::string(name)] = index; }
+  void jump(std::size_t instruction, std::string_view name) { jumps_.emplace_back(instruction, name); }
+  void resolve(std::vector<Instruction>& code) const {
+    for (const auto& [from, name] : jumps_)
+      if (const auto to = places_.find(name); to != places_.end() && to->second < code.size())
+        code[from].target = to->second;
+  }
+
+ private:
+  std::map<std::string, std::size_t, std::less<>> places_;
+  std::vector<std::pair<std::size_t, std::string>> jumps_;
+};
+
+/// Returns whether `modifiers` ("E.128.CONSTANT") contains `word` between dots.
+bool has_modifier(std::string_view modifiers, std::string_view word) {
+  for (std::size_t at = modifiers.find(word); at != modifiers.npos; at = modifiers.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    if ((at == 0 || modifiers[at - 1] == '.') && (end == modifiers.size() || modifiers[end] == '.')) return true;
+  }
+  return false;
+}
+
+std::uint32_t sass_bytes(std::string_view modifiers) {
+  for (const auto& [word, bytes] :
+       {std::pair{"U8", 1u}, {"S8", 1u}, {"U16", 2u}, {"S16", 2u}, {"64", 8u}, {"128", 16u}, {"256", 32u}})
+    if (has_modifier(modifiers, word)) return bytes;
+  return 4;
+}
+
+/// Returns the last hexadecimal number in a comment of this line: "/* 0x000fe20000000800 */".
+std::optional<std::uint64_t> encoding_in(std::string_view line) {
+  const std::size_t at = line.rfind("/* 0x");
+  if (at == line.npos) return std::nullopt;
+  const std::string_view digits = line.substr(at + 5);
+  std::uint64_t value = 0;
+  if (std::from_chars(digits.data(), digits.data() + digits.size(), value, 16).ec != std::errc()) return std::nullopt;
+  return value;
+}
+
+}  // namespace
+
+std::vector<Instruction> parse_sass(std::string_view text) {
+  std::vector<Instruction> code;
+  Labels labels;
+  bool expects_control = false;
+  for_each_line(text, [&](std::string_view line) {
+    const std::string_view words = trimmed(line);
+    if (words.starts_with(".L_") && words.ends_with(':')) {
+      labels.define(words.substr(0, words.size() - 1), code.size());
+      return;
+    }
+    if (expects_control && words.starts_with("/* 0x")) {
+      const std::uint64_t control = encoding_in(words).value_or(0);
+      code.back().barrier = control >> 46 & 7, code.back().wait_mask = control >> 52 & 63;
+      expects_control = false;
+      return;
+    }
+    const std::size_t end = words.starts_with("/*") ? words.find("*/") : words.npos;
+    if (end == words.npos || !encoding_in(words)) return;
+    std::string_view rest = trimmed(words.substr(end + 2));
+    if (rest.starts_with("@")) rest = trimmed(rest.substr(std::min(rest.find(' '), rest.size())));
+    const std::string_view opcode = rest.substr(0, rest.find_first_of(" ;"));
+    const std::size_t dot = opcode.find('.');
+    const std::string_view name = opcode.substr(0, dot), modifiers = dot == opcode.npos ? "" : opcode.substr(dot + 1);
+    Instruction& i = code.emplace_back();
+    expects_control = true;
+    if (name == "LDG" || name == "LD")
+      i.kind = Instruction::Kind::load, i.bytes = sass_bytes(modifiers);
+    else if (name == "STG" || name == "ST")
+      i.kind = Instruction::Kind::store, i.bytes = sass_bytes(modifiers);
+    else if (name == "HMMA" || name == "IMMA" || name == "DMMA" || name == "HGMMA" || name == "IGMMA")
+      i.kind = Instruction::Kind::matrix;
+    else if (name == "BRA")
+      if (const std::size_t label = rest.find("`("); label != rest.npos)
+        labels.jump(code.size() - 1, rest.substr(label + 2, rest.find(')', label) - label - 2));
+  });
+  labels.resolve(code);
+  return code;
+}
+
+std::vector<Instruction> parse_amdgcn(std::string_view text) {
+  std::vector<Instruction> code;
+  Labels labels;
+  for_each_line(text, [&](std::string_view line) {
+    std::string_view words = trimmed(line.substr(0, line.find(';')));
+    if (words.ends_with(':')) {
+      labels.define(words.substr(0, words.size() - 1), code.size());
+      return;
+    }
+    if (words.empty() || words[0] == '.' || words.starts_with("//")) return;
+    const std::string_view opcode = words.substr(0, words.find_first_of(" \t"));
+    const std::string_view operands = trimmed(words.substr(opcode.size()));
+    Instruction& i = code.emplace_back();
+    const auto width = [&](std::string_view prefix) -> std::uint32_t {
+      const std::string_view type = opcode.substr(prefix.size());
+      if (type.starts_with("dwordx4") || type.starts_with("b128")) return 16;
+      if (type.starts_with("dwordx3") || type.starts_with("b96")) return 12;
+      if (type.starts_with("dwordx2") || type.starts_with("b64")) return 8;
+      if (type.starts_with("dword") || type.starts_with("b32")) return 4;
+      return type.find("short") != type.npos || type.find("16") != type.npos ? 2 : 1;
+    };
+    i.barrier = Instruction::no_barrier;
+    for (const std::string_view space : {"global_", "flat_", "buffer_"}) {
+      if (!opcode.starts_with(space)) continue;
+      const std::string load = std::string(space) + "load_", store = std::string(space) + "store_";
+      if (opcode.starts_with(load)) i.kind = Instruction::Kind::load, i.bytes = width(load);
+      if (opcode.starts_with(store)) i.kind = Instruction::Kind::store, i.bytes = width(store);
+    }
+    if (opcode.starts_with("v_mfma") || opcode.starts_with("v_wmma")) i.kind = Instruction::Kind::matrix;
+    if (opcode == "s_waitcnt") {
+      const std::size_t at = operands.find("vmcnt(");
+      if (at != operands.npos) i.waits = static_cast<std::uint32_t>(std::atoi(operands.data() + at + 6));
+    }
+    if (opcode == "s_branch" || opcode.starts_with("s_cbranch")) labels.jump(code.size() - 1, operands);
+  });
+  labels.resolve(code);
+  return code;
+}
+
+namespace {
+
+struct Loop {
+  std::size_t first, last;  // instructions, inclusive
+  std::uint32_t bytes = 0;  // loads outside of nested loops
+};
+
+std::vector<Loop> loops_of(const std::vector<Instruction>& code) {
+  std::map<std::size_t, std::size_t> by_head;  // several jumps to one head are one loop
+  for (std::size_t i = 0; i < code.size(); ++i)
+    if (code[i].target && *code[i].target <= i) by_head[*code[i].target] = i;
+  std::vector<Loop> loops;
+  for (const auto& [first, last] : by_head) loops.push_back({first, last});
+  for (std::size_t i = 0; i < code.size(); ++i) {
+    if (code[i].kind != Instruction::Kind::load) continue;
+    Loop* innermost = nullptr;
+    for (Loop& loop : loops)
+      if (loop.first <= i && i <= loop.last &&
+          (innermost == nullptr || loop.last - loop.first < innermost->last - innermost->first))
+        innermost = &loop;
+    if (innermost != nullptr) innermost->bytes += code[i].bytes;
+  }
+  return loops;
+}
+
+/// The loads that a thread has issued and not yet waited for.
+class Outstanding {
+ public:
+  void issue(const Instruction& load) { loads_.push_back({load.barrier, load.bytes}), bytes_ += load.bytes; }
+  /// Removes the loads that the instruction waits for. Returns whether there were any.
+  bool wait(const Instruction& i) {
+    const std::uint32_t before = bytes_;
+    if (i.wait_mask != 0)
+      std::erase_if(loads_, [&](const Load& l) {
+        const bool waits = l.barrier < 6 && (i.wait_mask >> l.barrier & 1) != 0;
+        if (waits) bytes_ -= l.bytes;
+        return waits;
+      });
+    if (i.waits)
+      while (loads_.size() > *i.waits) bytes_ -= loads_.front().bytes, loads_.erase(loads_.begin());
+    return bytes_ != before;
+  }
+  std::uint32_t bytes() const { return bytes_; }
+
+ private:
+  struct Load {
+    std::uint32_t barrier, bytes;
+  };
+  std::vector<Load> loads_;
+  std::uint32_t bytes_ = 0;
+};
+
+}  // namespace
+
+LoadPattern load_pattern(const std::vector<Instruction>& code) {
+  LoadPattern pattern;
+  std::size_t first = 0, last = code.empty() ? 0 : code.size() - 1;
+  const std::vector<Loop> loops = loops_of(code);
+  const auto most = std::ranges::max_element(loops, {}, &Loop::bytes);
+  if (most != loops.end() && most->bytes != 0) pattern.loop = true, first = most->first, last = most->last;
+  for (const Instruction& i : code) {
+    if (i.kind == Instruction::Kind::store) pattern.widest_store = std::max(pattern.widest_store, i.bytes);
+    if (i.kind == Instruction::Kind::matrix) ++pattern.matrix_instructions;
+  }
+  if (code.empty()) return pattern;
+  pattern.instructions = static_cast<std::uint32_t>(last - first + 1);
+  pattern.innermost = pattern.loop && std::ranges::none_of(loops, [&](const Loop& l) {
+                        return l.first >= first && l.last <= last && (l.first != first || l.last != last);
+                      });
+  for (std::size_t at = first; at <= last; ++at)
+    if (code[at].kind == Instruction::Kind::load) pattern.bytes += code[at].bytes;
+  // A loop is traversed twice, so that loads for the next iteration are outstanding when the second traversal starts.
+  Outstanding outstanding;
+  for (int round = pattern.loop ? 0 : 1; round < 2; ++round) {
+    bool waited = true;
+    pattern.groups = 0;
+    for (std::size_t at = first; at <= last; ++at) {
+      const Instruction& i = code[at];
+      const std::uint32_t requested = outstanding.bytes();
+      if (outstanding.wait(i)) {
+        waited = true;
+        pattern.bytes_in_flight = std::max(pattern.bytes_in_flight, requested);
+      }
+      if (i.kind != Instruction::Kind::load) continue;
+      outstanding.issue(i);
+      if (waited) ++pattern.groups;
+      waited = false;
+      pattern.widest = std::max(pattern.widest, i.bytes);
+      pattern.narrowest = pattern.narrowest == 0 ? i.bytes : std::min(pattern.narrowest, i.bytes);
+    }
+  }
+  pattern.bytes_in_flight = std::max(pattern.bytes_in_flight, outstanding.bytes());
+  return pattern;
+}
+
+}  // namespace tessera::reporting

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/report/report.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include <fmt/format.h>
+
+#include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/launch_check.h"
+#include "tessera/device/launch/operation_count.h"
+#include "tessera/device/placement/dry_run.h"
+#include "tessera/ir/node.h"
+#include "tessera/report/assembly.h"
+#include "tessera/report/model.h"
+
+namespace tessera {
+
+namespace {
+
+constexpr std::uint32_t map_threads = 256;
+
+reporting::LoadPattern pattern_of(const OfflineKernel& code) {
+  return reporting::load_pattern(code.syntax == OfflineKernel::Syntax::sass ? reporting::parse_sass(code.assembly)
+                                                                            : reporting::parse_amdgcn(code.assembly));
+}
+
+KernelReport report_on(const GpuModel& gpu, const OfflineKernel& code, const std::string& kernel,
+                       const std::string& architecture, std::uint32_t threads) {
+  KernelReport r;
+  r.kernel = kernel;
+  r.architecture = architecture;
+  r.gpu = gpu.name;
+  r.compiler = code.compiler;
+  r.registers = code.registers;
+  r.spilled_bytes = code.spilled_bytes;
+  r.shared_bytes = code.shared_bytes;
+  r.threads = threads;
+  const std::uint32_t fit = reporting::blocks_that_fit(gpu, threads, code.registers, code.shared_bytes);
+  r.occupancy = static_cast<double>(fit) * threads / gpu.max_threads;
+  r.unknown = code.missing;
+  if (code.syntax != OfflineKernel::Syntax::none) {
+    const reporting::LoadPattern p = pattern_of(code);
+    r.loops = LoopReport{p.loop,      p.innermost,    p.instructions, p.bytes,           p.widest,
+                         p.narrowest, p.widest_store, p.groups,       p.bytes_in_flight, p.matrix_instructions};
+  }
+  return r;
+}
+
+/// Bytes that the launch reads and writes.
+struct Traffic {
+  double total = 0;                 ///< each buffer once for each of reading and writing
+  double large_reads = 0;           ///< reads of large buffers
+  std::vector<std::uint8_t> large;  ///< per parameter: 1 if the buffer has more than 1 % of the bytes
+};
+
+Traffic traffic_of(const DryLaunch& launch) {
+  const KernelFacts facts(*launch.function);
+  std::vector<double> bytes(launch.values.size());
+  Traffic t;
+  for (const std::uint32_t p : facts.buffers) {
+    bytes[p] =
+        static_cast<double>(launch.values[p]) * static_cast<double>(dtype_size(launch.function->params[p].dtype));
+    t.total += bytes[p] * (facts.reads[p] + facts.writes[p]);
+  }
+  t.large.resize(bytes.size());
+  for (const std::uint32_t p : facts.buffers) {
+    t.large[p] = bytes[p] > 0.01 * t.total;
+    if (t.large[p] && facts.reads[p]) t.large_reads += bytes[p];
+  }
+  return t;
+}
+
+/// Returns the share of large buffers in the bytes that a thread loads in the loop that loads most. Small buffers are
+/// in a cache, so their loads do not count as requests to memory.
+double share_of_large_buffers(const ir::Function& fn, const Traffic& traffic) {
+  struct Bytes {
+    double large = 0, all = 0;
+  };
+  std::vector<Bytes> loops(1);
+  const auto visit = [&](const auto& self, ir::BlockId block, std::size_t loop) -> void {
+    for (const ir::NodeId id : fn.blocks[block]) {
+      const ir::Node& n = fn[id];
+      if (const ir::NodeId memory = ir::read_memory(n); memory != ir::no_node && fn[memory].op == ir::Op::param) {
+        const double bytes = static_cast<double>(dtype_size(fn[memory].type.dtype)) * n.type.lanes;
+        loops[loop].all += bytes;
+        if (traffic.large[fn[memory].imm]) loops[loop].large += bytes;
+      }
+      const bool is_loop = n.op == ir::Op::for_ || n.op == ir::Op::while_;
+      if (is_loop) loops.emplace_back();
+      const std::size_t inner = is_loop ? loops.size() - 1 : loop;
+      ir::for_each_nested(n, [&](ir::BlockId nested) { self(self, nested, inner); });
+    }
+  };
+  visit(visit, 0, 0);
+  const auto most =
+      loops.size() == 1 ? loops.begin() : std::ranges::max_element(loops.begin() + 1, loops.end(), {}, &Bytes::all);
+  const Bytes& chosen = most->all > 0 ? *most : loops[0];
+  return chosen.all > 0 ? chosen.large / chosen.all : 1;
+}
+
+/// Estimates the number of operations of a launch from its IR.
+double operations_of(const DryLaunch& launch) {
+  std::vector<Argument> arguments(launch.values.size());
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    (launch.function->params[i].is_buffer ? arguments[i].elements : arguments[i].bits) = launch.values[i];
+  return OperationCount(*launch.function, OperationCount::Nodes::arithmetic)(arguments) *
+         static_cast<double>(launch.shape[0]) * static_cast<double>(launch.shape[1]) *
+         static_cast<double>(launch.shape[2]);
+}
+
+}  // namespace
+
+std::string_view bound_name(Bound bound) {
+  constexpr std::string_view names[] = {"bandwidth", "latency", "arithmetic", "launch"};
+  return names[static_cast<std::size_t>(bound)];
+}
+
+KernelReport report(const Kernel& kernel, const ReportTarget& target) {
+  const auto offline = make_offline_target(target.architecture, target.compiler);
+  const ir::Function& fn = kernel.function();
+  const std::uint32_t threads = fn.kind == ir::KernelKind::block ? fn.threads_per_block() : map_threads;
+  return report_on(offline->model(), offline->compile({&fn, {}}), fn.name, target.architecture, threads);
+}
+
+std::vector<KernelReport> report_launches(const ReportTarget& target, Callback<void(Device)> work) {
+  const auto offline = make_offline_target(target.architecture, target.compiler);
+  DryRun run(offline->info());
+  work(run.device());
+  using Key =
+      std::tuple<std::uint64_t, std::uint64_t, bool, bool, std::array<std::uint64_t, 3>, std::vector<std::uint64_t>>;
+  std::map<Key, std::size_t> known;
+  std::map<std::tuple<std::uint64_t, std::uint64_t, bool, bool>, OfflineKernel> compiled;
+  std::vector<KernelReport> reports;
+  for (const DryLaunch& launch : run.launches()) {
+    const ir::Hash hash = ir::hash_of(*launch.function);
+    const auto [at, is_new] = known.try_emplace(
+        Key{hash.high, hash.low, launch.variant.noalias, launch.variant.index64, launch.shape, launch.values},
+        reports.size());
+    if (!is_new) {
+      ++reports[at->second].launches;
+      continue;
+    }
+    const CompileRequest request{launch.function.get(), launch.variant};
+    const OfflineTarget::Grid grid = offline->grid(request, launch.shape);
+    const auto threads = static_cast<std::uint32_t>(grid.threads[0] * grid.threads[1] * grid.threads[2]);
+    const auto [code, is_compiled] =
+        compiled.try_emplace({hash.high, hash.low, launch.variant.noalias, launch.variant.index64});
+    if (is_compiled) code->second = offline->compile(request);
+    KernelReport& r = reports.emplace_back(
+        report_on(offline->model(), code->second, request.function->name, target.architecture, threads));
+    LaunchReport& l = r.launch.emplace();
+    l.blocks = grid.blocks;
+    l.threads = threads;
+    const Traffic traffic = traffic_of(launch);
+    l.bytes = traffic.total;
+    l.operations = operations_of(launch);
+    if (!r.loops) continue;
+    const LoopReport& loop = *r.loops;
+    const double large = share_of_large_buffers(*launch.function, traffic);
+    // If the loop streams through the large buffers, or if there is no loop, counting instructions is more exact.
+    if (!loop.loop)
+      l.operations = static_cast<double>(loop.instructions) * static_cast<double>(threads) *
+                     static_cast<double>(grid.blocks[0] * grid.blocks[1] * grid.blocks[2]);
+    else if (loop.innermost && large > 0)
+      l.operations = loop.instructions * traffic.large_reads / (loop.bytes * large);
+    reporting::predict(l, offline->model(),
+                       reporting::blocks_that_fit(offline->model(), threads, r.registers, r.shared_bytes),
+                       loop.bytes_in_flight * large);
+  }
+  return reports;
+}
+
+namespace {
+
+std::string si(double value, const char* unit) {
+  for (const auto& [factor, prefix] : {std::pair{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}})
+    if (value >= factor) return fmt::format("{:.3g} {}{}", value / factor, prefix, unit);
+  return fmt::format("{:.3g} {}", value, unit);
+}
+
+}  // namespace
+
+std::string to_string(const KernelReport& r) {
+  std::string text = fmt::format("{} for {} ({}), compiled by {}\n", r.kernel, r.architecture, r.gpu, r.compiler);
+  const auto row = [&](std::string_view name, const std::string& value) {
+    text += fmt::format("  {:<16} {}\n", name, value);
+  };
+  row("registers",
+      fmt::format("{} per thread, {}", r.registers,
+                  r.spilled_bytes == 0 ? "none spilled" : fmt::format("{} bytes spilled", r.spilled_bytes)));
+  row("block", fmt::format("{} threads, {} bytes of shared memory", r.threads, r.shared_bytes));
+  row("occupancy", fmt::format("{:.0f} % of a multiprocessor's threads", 100 * r.occupancy));
+  if (r.loops) {
+    const LoopReport& l = *r.loops;
+    const char* where = l.loop ? "in the loop that loads most" : "in the kernel, which has no loop that loads";
+    if (l.widest == 0)
+      row("loads", "none from device memory");
+    else
+      row("loads", fmt::format("{} bytes{} per thread, {}", l.widest,
+                               l.narrowest == l.widest ? "" : fmt::format(" (narrowest {})", l.narrowest), where));
+    if (l.widest_store != 0) row("stores", fmt::format("{} bytes per thread", l.widest_store));
+    if (l.widest != 0)
+      row("groups of loads",
+          fmt::format("{}: a thread requests up to {} bytes before it waits", l.groups, l.bytes_in_flight));
+    if (l.matrix_instructions != 0) row("matrix units", fmt::format("{} instructions", l.matrix_instructions));
+  } else {
+    row("loads", "unknown: " + r.unknown);
+  }
+  if (r.launch) {
+    const LaunchReport& l = *r.launch;
+    row("launch",
+        fmt::format("{} x {} x {} blocks, {}, {}{}", l.blocks[0], l.blocks[1], l.blocks[2], si(l.bytes, "B"),
+                    si(l.operations, "operations"), r.launches == 1 ? "" : fmt::format(", {} times", r.launches)));
+    if (r.loops) {
+      row("in flight", fmt::format("{} per multiprocessor, enough for {:.0f} % of the bandwidth",
+                                   si(l.bytes_in_flight, "B"), 100 * l.latency_factor));
+      row("prediction", fmt::format("{}, {:.0f} % of the usable bandwidth, bound by {}", si(l.seconds * 1e6, "us"),
+                                    100 * l.share, bound_name(l.bound)));
+    }
+  }
+  return text;
+}
+
+}  // namespace tessera
