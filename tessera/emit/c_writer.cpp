@@ -183,7 +183,12 @@ std::string CWriter::signature(const std::string& entry, EmittedKernel& kernel) 
       head += fmt::format("__attribute__((reqd_work_group_size({}, {}, {})))\n", block[0], block[1], block[2]);
   } else {
     head = "extern \"C\" __global__ ";
-    if (fn_.kind == KernelKind::block) head += fmt::format("__launch_bounds__({}) ", fn_.threads_per_block());
+    if (fn_.kind == KernelKind::block) {
+      // The second number of HIP has another meaning.
+      const bool bounded = dialect_.language == Language::cuda;
+      head += fmt::format("__launch_bounds__({}{}) ", fn_.threads_per_block(),
+                          bounded ? fmt::format(", {}", blocks_at_least(fn_)) : "");
+    }
   }
   std::string text = head + "void " + entry + "(";
   for (std::size_t i = 0; i < list.size(); ++i) text += (i == 0 ? "" : ",") + std::string("\n    ") + list[i];

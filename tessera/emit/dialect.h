@@ -4,6 +4,7 @@
 // `metal` or `uses_opencl_names`, because dialects differ there in more than names.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
@@ -156,6 +157,13 @@ std::string unsigned_constant_text(const Dialect& d, DType t, std::uint64_t bits
 /// linear ids. Tessera's subgroups consist of threads with consecutive ids. OpenCL does not guarantee this for two or
 /// three dimensions (Intel's CPU runtime forms subgroups for each row separately).
 bool flattened(const Dialect& d, const ir::Function& fn);
+/// Returns the number of blocks of an NVIDIA multiprocessor that limits the registers of a thread:
+/// Function::min_blocks, or as many blocks as have 1024 threads, which leaves 64 registers for each thread. Without
+/// this limit, ptxas keeps to 32 registers, so that a thread cannot have many loads in flight.
+inline std::uint32_t blocks_at_least(const ir::Function& fn) {
+  // Some multiprocessors run at most 16 blocks.
+  return fn.min_blocks != 0 ? fn.min_blocks : std::clamp(1024 / fn.threads_per_block(), 1u, 16u);
+}
 std::string index_text(const Dialect& d, ir::IndexKind kind, std::uint64_t dimension, const ir::Function& fn);
 std::string math_text(const Dialect& d, ir::MathOp op, DType t);  ///< the name of the function
 std::string bitcast_text(const Dialect& d, DType to, DType from, const std::string& value);

@@ -36,6 +36,7 @@ class Lowerer {
   Function run() {
     check_limits();
     b_.set_exact(in_.exact);
+    b_.set_min_blocks(in_.min_blocks);
     for (const Param& p : in_.params) {
       if (p.dtype == DType::f64) check_f64(no_node);
       params_.push_back(p.is_buffer ? b_.buffer(p.name, memory_dtype(p.dtype), p.access)

@@ -50,6 +50,6 @@ ir::Function lower(const ir::Function& fn, const Target& target);
 bool keeps_fragments(const ir::Function& fn, const Target& target);
 
 /// Increase this when a change in lowering or emission changes the result for any kernel. Part of every cache key.
-inline constexpr int lowering_version = 9;
+inline constexpr int lowering_version = 10;
 
 }  // namespace tessera::emit

@@ -99,6 +99,8 @@ class Builder {
   void set_index64() { fn_.index64 = true; }
   /// See Function::exact.
   void set_exact(bool on = true) { fn_.exact = on; }
+  /// See Function::min_blocks.
+  void set_min_blocks(std::uint32_t blocks) { fn_.min_blocks = blocks; }
 
   /// Returns a number that is unique among the builders of this process.
   std::uint64_t number() const { return number_; }

@@ -249,7 +249,10 @@ struct Function {
   std::string name;
   KernelKind kind = KernelKind::map;
   std::array<std::uint32_t, 3> block_size = {1, 1, 1};  ///< for block kernels
-  bool index64 = false;                                 ///< `index` has 64 bits in every launch
+  /// For block kernels: the number of blocks that a multiprocessor must be able to run at once, which limits the
+  /// registers of a thread; 0: the default of the device. Ignored by devices whose compilers have no such limit.
+  std::uint32_t min_blocks = 0;
+  bool index64 = false;  ///< `index` has 64 bits in every launch
   /// If set, each operation is rounded separately, and compilers must not contract a * b + c. Results then do not
   /// depend on the surrounding code. An explicit `fma` is still fused.
   bool exact = false;

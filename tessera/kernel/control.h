@@ -144,6 +144,12 @@ inline void return_(const char* file = __builtin_FILE(), int line = __builtin_LI
   detail::note(file, line);
   detail::return_();
 }
+/// Declares that a multiprocessor should be able to run `blocks` (1 to 64) blocks of this block kernel at once, which
+/// limits the registers of a thread. Fewer blocks leave more registers for values and loads in flight; more blocks hide
+/// latency with other threads. The default leaves 64 registers. This is CUDA's second launch bound; other devices
+/// ignore it. Throws KernelError in map kernels.
+inline void blocks_at_least(std::uint32_t blocks) { detail::blocks_at_least(blocks); }
+
 /// Waits for all threads of the block, and makes their writes to shared memory and buffers visible to each other.
 inline void barrier(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   detail::note(file, line);

@@ -183,6 +183,13 @@ void mma_store(ir::NodeId accumulator, ir::NodeId memory, ir::NodeId index, ir::
 }
 
 void barrier() { builder().barrier(); }
+void blocks_at_least(std::uint32_t blocks) {
+  if (builder().function().kind != ir::KernelKind::block || blocks < 1 || blocks > 64)
+    fail<KernelError>({.operation = "blocks_at_least",
+                       .with = {{"kernel", builder().function().name}, {"blocks", std::to_string(blocks)}},
+                       .wrong = "it requires a block kernel and a number from 1 to 64"});
+  builder().set_min_blocks(blocks);
+}
 PrintArgument shown(bool value) { return {.node = ir::no_node, .text = value ? "1" : "0"}; }
 PrintArgument shown(std::int64_t value) { return {.node = ir::no_node, .text = std::to_string(value)}; }
 PrintArgument shown(std::uint64_t value) { return {.node = ir::no_node, .text = std::to_string(value)}; }

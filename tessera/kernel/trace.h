@@ -100,6 +100,7 @@ void mma_multiply(ir::NodeId accumulator, ir::NodeId left, ir::NodeId right);
 void mma_store(ir::NodeId accumulator, ir::NodeId memory, ir::NodeId index, ir::NodeId stride);
 
 void barrier();
+void blocks_at_least(std::uint32_t blocks);
 /// An argument of print: a kernel value, or the text of a host value.
 struct PrintArgument {
   ir::NodeId node = ir::no_node;

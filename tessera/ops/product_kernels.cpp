@@ -186,6 +186,7 @@ ir::Function trace_product(const ProductSpec& s) {
   if (s.windows != ProductSpec::no_windows)
     name += s.windows == ProductSpec::images_of_windows ? "_windows" : "_pixels";
   ir::Builder builder(name, ir::KernelKind::block, {tx, ty, 1});
+  if (s.by_fragments()) builder.set_min_blocks(std::max(1u, 512 / (tx * ty)));  // 128 registers hold the sums
   ir::Builder::Scope scope(builder);
   Operand2 a{ir::buffer_param("a", s.a, ir::Access::read)}, b{ir::buffer_param("b", s.b, ir::Access::read)};
   const auto bias = s.bias ? ir::buffer_param("bias", s.sum, ir::Access::read) : ir::BufferRef();

@@ -208,6 +208,18 @@ TEST(emit, CudaUsesDynamicSharedMemoryAbove48KiB) {
   EXPECT_EQ(zoo::emitted({zoo::tiled_product()}, emit::cuda_c()).kernels[0].dynamic_shared_bytes, 0u);
 }
 
+TEST(emit, CudaBoundsRegistersByTheNumberOfBlocks) {
+  ir::Function product = zoo::tiled_product();
+  const std::uint32_t threads = product.threads_per_block();
+  const auto bounds = [&](std::uint32_t blocks) {
+    return "__launch_bounds__(" + std::to_string(threads) + ", " + std::to_string(blocks) + ")";
+  };
+  EXPECT_HAS(zoo::emitted({product}, emit::cuda_c()).text, bounds(std::min(1024 / threads, 16u)));
+  product.min_blocks = 3;
+  EXPECT_HAS(zoo::emitted({product}, emit::cuda_c()).text, bounds(3));
+  EXPECT_HAS(zoo::emitted({product}, emit::hip_c()).text, "__launch_bounds__(" + std::to_string(threads) + ")");
+}
+
 TEST(emit, MetalPassesScalarsInAStruct) {
   const std::string text = zoo::emitted({zoo::saxpy()}, emit::metal_c()).text;
   EXPECT_HAS(text, "#include <metal_stdlib>\nusing namespace metal;\n");

@@ -631,18 +631,18 @@ TEST(MyKernels, Saxpy) {
 
 // Report on a kernel.
 
-auto row_sums = kernel("row_sums", block(64), [](Buffer<const float> x, Buffer<float> y) {
+auto long_rows = kernel("long_rows", block(64), [](Buffer<const float> x, Buffer<float> y) {
   Var<float> sum = 0.0f;
   for_(thread_id(), 4096, 64, [&](auto i) { sum = sum + x[block_id() * 4096 + i]; });
   y[block_id()] = block_sum(sum);
 });
 
 std::string reports() {
-  std::string text = to_string(report(row_sums.untyped(), {"sm_90"}));
+  std::string text = to_string(report(long_rows.untyped(), {"sm_90"}));
   // Reports on all launches of a function, which runs without a GPU and computes nothing.
   for (const KernelReport& r : report_launches({"sm_90"}, [](Device gpu) {
          DeviceBuffer<float> x(4096 * 4096, gpu), y(4096, gpu);
-         row_sums.launch(blocks(4096), x, y);
+         long_rows.launch(blocks(4096), x, y);
        }))
     text += to_string(r);
   return text;

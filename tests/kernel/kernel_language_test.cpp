@@ -289,6 +289,20 @@ TEST(KernelLanguage, TracesBlockOperationsSharedMemoryAndAtomics) {
             "%14: i32 = atomic_max arg2[2:index], %12\nprint \"thread {} has {}\" thread_id(0), %5\n");
 }
 
+TEST(KernelLanguage, BlocksAtLeastIsALaunchBound) {
+  const auto body = [](Buffer<float> x) {
+    blocks_at_least(3);
+    x[thread_id()] = 1.0f;
+  };
+  auto bounded = kernel("bounded", block(128), body);
+  EXPECT_EQ(bounded.untyped().function().min_blocks, 3u);
+  EXPECT_NE(bounded.text().find("blocks_at_least 3"), std::string::npos) << bounded.text();
+  auto unbounded = kernel("bounded", block(128), [](Buffer<float> x) { x[thread_id()] = 1.0f; });
+  EXPECT_NE(bounded.untyped().hash(), unbounded.untyped().hash());
+  EXPECT_THROW(kernel("map", body), KernelError);
+  EXPECT_THROW(kernel("zero", block(128), [](Buffer<float>) { blocks_at_least(0); }), KernelError);
+}
+
 TEST(KernelLanguage, TracesFunctionsOfFloatsAndBits) {
   EXPECT_EQ(map_text([](Buffer<float> x, Buffer<half> h, Buffer<bool> b) {
               x[0] = atan2(1, tan(x[0]));

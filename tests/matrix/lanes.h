@@ -108,7 +108,7 @@ inline std::string text_for_lanes(const std::string& text, unsigned width) {
 #define __forceinline__ inline
 #define __shared__ static
 #define __align__(n) __attribute__((aligned(n)))
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 struct Registers { unsigned a[8], b[8]; float c[8]; const unsigned short* row; };
 struct Table { unsigned (*thread)(); void (*barrier)(); void (*together)(int, Registers*); };
 extern "C" { Table tessera_table; }

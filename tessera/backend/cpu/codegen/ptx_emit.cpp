@@ -55,6 +55,7 @@ void PtxEmitter::make_function() {
   note("kernel", 1);
   if (fn_.kind != KernelKind::block) return;
   note("maxntidx", fn_.block_size[0]), note("maxntidy", fn_.block_size[1]), note("maxntidz", fn_.block_size[2]);
+  note("minctasm", emit::blocks_at_least(fn_));
 }
 
 // Shared arrays are allocated in one block of memory, in the order and with the alignment that ir::shared_bytes uses.
