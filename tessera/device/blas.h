@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "tessera/base/dtype.h"
@@ -52,6 +54,21 @@ class DriverBlas {
   /// Enqueues a product for which `plan` returned a size. Throws KernelError if a library call fails, and DeviceLost if
   /// the device is lost.
   virtual void enqueue(DriverQueue& queue, const BlasProduct& product, const BlasOperands& operands) = 0;
+};
+
+/// A product in recorded work.
+struct RecordedProduct {
+  DriverBlas& blas;
+  std::mutex& lock;  ///< serialises calls of `blas`
+  BlasProduct product;
+  /// Enqueues the product. `operands` are those of RecordedWork::vendor_product. Throws like DriverBlas::enqueue.
+  void enqueue(DriverQueue& queue, std::span<const Argument> operands) const {
+    const auto operand = [&](std::size_t i) { return BlasOperand{operands[i].allocation, operands[i].byte_offset}; };
+    BlasOperands all{operand(0), operand(1), operand(2), operand(3), {}};
+    if (operands[4].allocation != nullptr) all.workspace = *operands[4].allocation;
+    const std::lock_guard<std::mutex> hold(lock);
+    blas.enqueue(queue, product, all);
+  }
 };
 
 }  // namespace tessera

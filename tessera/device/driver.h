@@ -53,12 +53,13 @@ struct Argument {
   std::uint64_t bits = 0;  ///< only for scalars; encoded like IR constants
 };
 
-class DriverBlas;  // device/blas.h
+class DriverBlas;        // device/blas.h
+struct RecordedProduct;  // device/blas.h
 class DriverDevice;
 
 /// An operation recorded from a queue, so that it can be submitted again.
 struct RecordedWork {
-  enum Kind : std::uint8_t { launch, copy, fill } kind = launch;
+  enum Kind : std::uint8_t { launch, product, copy, fill } kind = launch;
   bool changing = false;  ///< true for a launch with scalars that may change between replays
   LoadedKernel* kernel = nullptr;
   std::array<std::uint64_t, 3> shape{};
@@ -67,6 +68,8 @@ struct RecordedWork {
   std::size_t to_offset = 0, from_offset = 0, bytes = 0;
   std::array<std::byte, 8> pattern{};
   std::uint8_t pattern_bytes = 0;
+  /// The product of a vendor's library, with its operands in `arguments`: a, b, out, bias, workspace.
+  std::shared_ptr<const RecordedProduct> vendor_product;
 };
 
 /// Recorded work that the driver submits with one call, such as a CUDA graph. Must not be destroyed before its last

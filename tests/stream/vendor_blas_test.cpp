@@ -15,6 +15,7 @@
 #include "tessera/base/test_seed.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/device/placement/verify_on.h"
+#include "tessera/device/queue/sequence.h"
 #include "tessera/ops/product.h"
 #include "tests/ops/product_check.h"
 #include "tests/support/errors.h"
@@ -283,7 +284,8 @@ TEST_P(VendorBlas, FailedCallDisablesLibraryWithAWarning) {
     const bool chosen = fault != std::string_view("blas=1");
     EXPECT_EQ(text, std::string("right by Tessera's kernel; right by Tessera's kernel; right by the library, called ") +
                         (chosen ? "1" : "2"));
-    expect_contains(said, {to_string(device()), "failed and will not be used again", "returned", "now use Tessera's kernels"});
+    expect_contains(
+        said, {to_string(device()), "failed and will not be used again", "returned", "now use Tessera's kernels"});
     EXPECT_EQ(said.find("not be used again"), said.rfind("not be used again")) << said;
   }
 }
@@ -351,6 +353,37 @@ TEST_P(VendorBlas, IsOrderedWithOtherWorkAndRespectsPlacement) {
   });
   expect_contains(text, {maker().counted, "strict placement does not allow"});
   EXPECT_EQ(text.find("BREACH"), text.npos) << text;
+}
+
+TEST_P(VendorBlas, RecordedWorkUsesTheLibrary) {
+  // The second fault makes the library reject the call during the capture, so that replays call it piece by piece.
+  for (const char* fault : {"", "blas=2"}) {
+    const bool rejects = *fault != '\0';
+    testing::internal::CaptureStderr();
+    const std::string text = run({{"TESSERA_FAKE_FAULT", fault}}, [rejects]() -> std::string {
+      std::mt19937_64 source(test_seed());
+      const Array a = random_array(source, {33, 70}, DType::f32, device()),
+                  b = random_array(source, {70, 20}, DType::f32, device());
+      Array x = a.copy(), y = Array::zeros({33, 20}, DType::f32, device());
+      y.eval();
+      const auto work = [&] { y += matmul(x, b); };
+      Sequence sequence = Sequence::record(Queue::of(device()), work);
+      if (sequence.one_call() == rejects) return "it is captured although the library rejects it, or the reverse";
+      for (const float factor : {2.0f, 3.0f}) {
+        x.assign(a * factor);  // the replay reads the current operands
+        Placement scope;
+        sequence.replay();
+        if (by_library(scope.log()) != 1) return "the replay does not use the library";
+      }
+      if (!sequence.record_again(work).empty()) return "the same work differs";
+      return compare_product(y * (1.0f / 9), a, b) + ", " + std::to_string(count("multiplied")) + " calls";
+    });
+    const std::string said = testing::internal::GetCapturedStderr();
+    // Calls: the recording, its capture, the replays, and the second recording and capture.
+    if (rejects) expect_contains(said, {"piece by piece", "TESSERA_BLAS=off"});
+    EXPECT_EQ(said.find("piece by piece"), said.rfind("piece by piece")) << said;
+    EXPECT_EQ(text, rejects ? ", 6 calls" : ", 4 calls");
+  }
 }
 
 TEST_P(VendorBlas, VerifyOnUsesTesseraKernels) {

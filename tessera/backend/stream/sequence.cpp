@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records work as a graph. It is captured from the queue's own stream, so recording makes the same driver calls as
 // execution.
+#include <algorithm>
+#include <atomic>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "tessera/backend/stream/device.h"
+#include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/device/blas.h"
 #include "tessera/device/driver.h"
 
 namespace tessera::stream {
@@ -28,6 +35,19 @@ std::unique_ptr<DriverSequence> StreamQueue::capture(std::span<const RecordedWor
     for (const Allocation* a : {&w.to, &w.from})
       if (a->handle == nullptr && a->host != nullptr) return nullptr;  // pinned memory is not supported here
   }
+  // A vendor's library may be unable to work in a capture. The work is then submitted piece by piece.
+  const bool calls_library =
+      std::ranges::any_of(work, [](const RecordedWork& w) { return w.kind == RecordedWork::product; });
+  const auto give_up = [](const std::string& why) {
+    static std::atomic<bool> warned = false;
+    if (!warned.exchange(true))
+      logging::warn(
+          fmt::format("recorded work with matrix products of the vendor's library is submitted piece by piece, not as "
+                      "one graph: {}. "
+                      "TESSERA_BLAS=off uses Tessera's products, which can be recorded as a graph",
+                      why));
+    return nullptr;
+  };
   auto sequence = std::make_unique<StreamSequence>(device_);
   StreamSequence& s = *sequence;
   const bool busy = busy_;  // a capture submits no work
@@ -37,6 +57,7 @@ std::unique_ptr<DriverSequence> StreamQueue::capture(std::span<const RecordedWor
       const RecordedWork& w = work[i];
       switch (w.kind) {
         case RecordedWork::launch: launch(*w.kernel, w.shape, w.arguments); break;
+        case RecordedWork::product: w.vendor_product->enqueue(*this, w.arguments); break;
         case RecordedWork::copy: copy(w.to, w.to_offset, w.from, w.from_offset, w.bytes); break;
         case RecordedWork::fill: fill(w.to, w.to_offset, w.bytes, std::span(w.pattern).first(w.pattern_bytes)); break;
       }
@@ -45,13 +66,20 @@ std::unique_ptr<DriverSequence> StreamQueue::capture(std::span<const RecordedWor
       device_.check(api.newest_node(stream_, &node), "capturing a sequence");
       s.nodes_.emplace_back(static_cast<std::uint32_t>(i), node);
     }
+  } catch (const KernelError& e) {
+    busy_ = busy;
+    api.drop_capture(stream_);
+    if (!calls_library) throw;
+    return give_up(e.what());
   } catch (...) {
     busy_ = busy;
     api.drop_capture(stream_);
     throw;
   }
   busy_ = busy;
-  device_.check(api.end_capture(stream_, &s.graph_), "capturing a sequence");
+  const Code code = api.end_capture(stream_, &s.graph_);
+  if (code != success && calls_library && api.fault_of(code) != Fault::memory) return give_up(api.code_text(code));
+  device_.check(code, "capturing a sequence");
   device_.check(api.instantiate(s.graph_, &s.executable_), "instantiating the graph of a sequence");
   if (s.nodes_.empty()) {
     api.destroy_graph(s.graph_);

@@ -90,9 +90,8 @@ bool vendor_product_wanted(Device device, const BlasProduct& p) {
 bool vendor_product(const VendorProduct& asked) {
   const Device where = asked.out.storage->device();
   OpenDevice& device = open_device(where);
-  // Interceptors and recordings handle only kernels, not library calls.
-  if (!device.holds_data || thread_context.launch_interceptor != nullptr || Recorder::of_this_thread() != nullptr)
-    return false;
+  // Interceptors handle only kernels, not library calls.
+  if (!device.holds_data || thread_context.launch_interceptor != nullptr) return false;
   asked.out.storage->flush_readers();  // before locking, because flushing may compute products
   Library& library = library_of(device);
   std::lock_guard hold(library.lock);
@@ -122,6 +121,7 @@ bool vendor_product(const VendorProduct& asked) {
 
   PlacementAccess::check("launch", library.counter->name, where);
   Queue& queue = current_queue(where);
+  Recorder::check("a matrix product", queue.core());
   for (const BufferView* view : {&asked.a, &asked.b, &asked.bias})
     if (view->storage) view->storage->before_read(queue);
   asked.out.storage->before_write(queue);
@@ -141,6 +141,13 @@ bool vendor_product(const VendorProduct& asked) {
   } catch (const KernelError& e) {  // anything that it enqueued is overwritten by our kernel, which runs later
     quarantine(library, device, e.what());
     return false;
+  }
+  if (Recorder* const recorder = Recorder::of_this_thread()) [[unlikely]] {
+    std::array views = {asked.a, asked.b, asked.out, asked.bias, BufferView{.storage = workspace, .dtype = DType::u8}};
+    for (BufferView& view : views)
+      if (view.storage) view.elements = (view.storage->bytes() - view.byte_offset) / dtype_size(view.dtype);
+    recorder->multiplied(std::make_shared<RecordedProduct>(*library.blas, library.lock, product), *library.counter,
+                         views);
   }
   library.counter->launches.fetch_add(1, std::memory_order_relaxed);
   PlacementAccess::count(*library.counter);

@@ -66,6 +66,9 @@ class Recorder {
   virtual void launched(const Kernel& kernel, LoadedKernel& loaded, LaunchCounter& counter, bool index64,
                         std::array<std::uint64_t, 3> shape, std::span<const LaunchArgument> arguments,
                         std::span<const Argument> given, const KernelFacts& facts) = 0;
+  /// `operands` are a, b, out, bias and workspace; the last two may have no storage.
+  virtual void multiplied(std::shared_ptr<const RecordedProduct> product, LaunchCounter& counter,
+                          std::span<const BufferView> operands) = 0;
   virtual void copied(const BufferView& to, const BufferView& from) = 0;
   virtual void filled(const BufferView& to, std::span<const std::byte> pattern) = 0;
   /// Records that the last launch drew `blocks` from the stream. The stream's offset is advanced afterwards.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/device/blas.h"
 #include "tessera/device/driver.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/launch_check.h"
@@ -70,6 +71,22 @@ void Recording::launched(const Kernel& kernel, LoadedKernel& loaded, LaunchCount
       p.memory[i] = note(p.arguments[i].view, facts.reads[i] != 0, facts.writes[i] != 0);
     else
       w.changing = w.changing || arguments[i].slot >= 0;
+  }
+}
+
+void Recording::multiplied(std::shared_ptr<const RecordedProduct> product, LaunchCounter& counter,
+                           std::span<const BufferView> operands) {
+  if (ended_) return;
+  RecordedWork& w = lists_.work.emplace_back();
+  w.kind = RecordedWork::product;
+  w.vendor_product = std::move(product);
+  RecordedPiece& p = lists_.pieces.emplace_back();
+  p.counter = &counter;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const bool written = i == 2 || i == 4;  // the result and the workspace
+    w.arguments.push_back({.byte_offset = operands[i].byte_offset, .elements = operands[i].elements});
+    p.arguments.push_back(LaunchArgument(operands[i]));
+    p.memory.push_back(operands[i].storage ? note(p.arguments.back().view, !written, written) : -1);
   }
 }
 
@@ -187,6 +204,13 @@ std::string difference_of(const RecordedGraph& lists_a, const RecordedGraph& lis
   const RecordedPiece &a = lists_a.pieces[i], &b = lists_b.pieces[i];
   const RecordedWork &u = lists_a.work[i], &v = lists_b.work[i];
   if (u.kind != v.kind || a.name() != b.name()) return fmt::format("{} ran instead of {}", b.name(), a.name());
+  if (u.kind == RecordedWork::product) {
+    if (u.vendor_product->product != v.vendor_product->product) return fmt::format("{} had different shapes", b.name());
+    for (std::size_t k = 0; k < b.arguments.size(); ++k)
+      if (!same_memory(lists_a, a.memory[k], a.arguments[k].view, lists_b, b.memory[k], b.arguments[k].view))
+        return fmt::format("{} used different memory", b.name());
+    return {};
+  }
   if (u.kind != RecordedWork::launch) {
     if (u.pattern != v.pattern || u.bytes != v.bytes)
       return fmt::format("{} wrote a different value or length", b.name());

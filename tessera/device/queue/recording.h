@@ -87,6 +87,8 @@ class Recording final : public Recorder {
   void launched(const Kernel& kernel, LoadedKernel& loaded, LaunchCounter& counter, bool index64,
                 std::array<std::uint64_t, 3> shape, std::span<const LaunchArgument> arguments,
                 std::span<const Argument> given, const KernelFacts& facts) override;
+  void multiplied(std::shared_ptr<const RecordedProduct> product, LaunchCounter& counter,
+                  std::span<const BufferView> operands) override;
   void copied(const BufferView& to, const BufferView& from) override;
   void filled(const BufferView& to, std::span<const std::byte> pattern) override;
   void drew(const std::shared_ptr<RandomStream>& stream, RandomArguments arguments, std::uint64_t blocks) override;

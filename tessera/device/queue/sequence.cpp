@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "tessera/base/error.h"
+#include "tessera/device/blas.h"
 #include "tessera/device/driver.h"
 #include "tessera/device/launch/launch_interceptor.h"
 #include "tessera/device/placement/placement.h"
@@ -24,6 +25,7 @@ namespace {
 void put(DriverQueue& driver, const RecordedWork& w) {
   switch (w.kind) {
     case RecordedWork::launch: return driver.launch(*w.kernel, w.shape, w.arguments);
+    case RecordedWork::product: return w.vendor_product->enqueue(driver, w.arguments);
     case RecordedWork::copy: return driver.copy(w.to, w.to_offset, w.from, w.from_offset, w.bytes);
     case RecordedWork::fill:
       return driver.fill(w.to, w.to_offset, w.bytes, std::span(w.pattern).first(w.pattern_bytes));
@@ -46,6 +48,8 @@ struct Sequence::State {
   void hold_blocks();
   void place();
   void capture();
+  void note(const QueueUse& use);
+  void put_piece(std::size_t i);
   void put_all();
   void launch_one_by_one();
 
@@ -252,15 +256,19 @@ std::string Sequence::record_again(const Callback<void()>& work) {
   return difference;
 }
 
+void Sequence::State::note(const QueueUse& use) {
+  for (Storage* s : reads) s->after_read(use);
+  for (Storage* s : writes) s->after_write(use);
+}
+
+void Sequence::State::put_piece(std::size_t i) {
+  core->submit(
+      pieces[i].name(), [&](DriverQueue& d) { put(d, work[i]); }, [&](const QueueUse& use) { note(use); });
+}
+
 void Sequence::State::put_all() {
-  const auto note = [&](const QueueUse& use) {
-    for (Storage* s : reads) s->after_read(use);
-    for (Storage* s : writes) s->after_write(use);
-  };
   if (settings().sync) [[unlikely]] {
-    for (std::size_t i = 0; i < work.size(); ++i)
-      core->submit(
-          pieces[i].name(), [&](DriverQueue& d) { put(d, work[i]); }, note);
+    for (std::size_t i = 0; i < work.size(); ++i) put_piece(i);
     return;
   }
   core->submit(
@@ -273,7 +281,7 @@ void Sequence::State::put_all() {
             for (const RecordedWork& w : work) put(d, w);
           });
       },
-      note);
+      [&](const QueueUse& use) { note(use); });
   changed.clear();
 }
 
@@ -285,7 +293,9 @@ void Sequence::State::launch_one_by_one() {
       if (number >= 0) view.storage = storage_of(number);
       return view;
     };
-    if (p.counter != nullptr) {
+    if (work[i].kind == RecordedWork::product) {  // only kernels are intercepted
+      put_piece(i);
+    } else if (p.counter != nullptr) {
       std::vector<LaunchArgument> arguments = p.arguments;
       for (std::size_t a = 0; a < arguments.size(); ++a) arguments[a].view = of(arguments[a].view, p.memory[a]);
       p.kernel.launch(work[i].shape, arguments, &queue);

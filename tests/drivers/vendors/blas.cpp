@@ -7,7 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
+#include <deque>
+#include <mutex>
 
 namespace tessera::fake {
 
@@ -62,7 +63,7 @@ std::int64_t extent(const Product::Matrix& x, std::int64_t rows, std::int64_t co
 }
 
 void run(void* state, void* const* data) {
-  const std::unique_ptr<Product> p(static_cast<Product*>(state));
+  const auto* const p = static_cast<const Product*>(state);
   const auto index = [](const Product::Matrix& x, std::int64_t i, std::int64_t j, std::int64_t batch) {
     return batch * x.batch_stride + (x.transposed ? i * x.ld + j : j * x.ld + i);
   };
@@ -107,10 +108,15 @@ int submit(const PairedDriver& driver, void* stream, const Product& p) {
       {reinterpret_cast<std::uint64_t>(p.bias),
        p.bias != nullptr ? static_cast<std::uint64_t>(p.m) * bytes_of(p.d.real) : 0, 0},
       {reinterpret_cast<std::uint64_t>(p.workspace), p.workspace != nullptr ? p.workspace_bytes : 0, 1}};
-  auto state = std::make_unique<Product>(p);
-  const int code = driver.submit(stream, "a product", touches, 5, run, state.get());
-  if (code == 0) static_cast<void>(state.release());
-  return code;
+  // A graph can repeat the product until the program ends, so it is never freed.
+  static std::mutex lock;
+  static auto& all = *new std::deque<Product>;
+  Product* state = nullptr;
+  {
+    const std::lock_guard hold(lock);
+    state = &all.emplace_back(p);
+  }
+  return driver.submit(stream, "a product", touches, 5, run, state);
 }
 
 }  // namespace tessera::fake
