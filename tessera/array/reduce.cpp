@@ -30,8 +30,9 @@ enum Form : std::uint8_t {
   per_block,       ///< one block per result: for reductions along contiguous memory
   per_block_unrolled,  ///< like per_block, with several sums per thread
   position,            ///< argmax with one block per result; compares integers that sort like the elements
-  few_position,    ///< like position, but compares floats, several at a time; for CPUs, which do not flush denormals
-  short_position,  ///< like few_position, for rows that are short enough to be read twice
+  few_position,       ///< like position, but compares floats, several at a time; for CPUs, which do not flush denormals
+  short_position,     ///< like few_position, for rows that are short enough to be read twice
+  position_of_parts,  ///< like position, but compares only elements at positions that were found in parts of the row
   position_per_thread  ///< argmax with one thread per result; compares floats
 };
 bool in_blocks(std::uint8_t form) { return form != per_thread && form != position_per_thread; }
@@ -184,6 +185,8 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
   // The reduced elements are split into parts of `part` elements. The results have shape (kept..., parts).
   const ir::Value total = ir::scalar_param("total", DType::index), part = ir::scalar_param("part", DType::index);
   const ir::Value parts = ir::scalar_param("parts", DType::index);
+  const auto candidates =
+      s.form == position_of_parts ? ir::buffer_param("candidates", DType::i64, ir::Access::read) : ir::BufferRef();
   const int threads = s.threads;
   std::vector<ir::Value> at(s.rank);
   ir::Value result_index, begin;
@@ -199,11 +202,10 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
     result_index = linear * parts + position_in(2);
     begin = position_in(2) * part;
   }
-  if (finds_position(s.form)) begin = ir::index_literal(0);  // a position is always searched in a full row
-  const ir::Value end = finds_position(s.form) ? total : ir::min(begin + part, total);
+  const ir::Value end = ir::min(begin + part, total);
   const int root = s.output_nodes[0];
   const bool small = s.nodes.size() <= 6;  // larger expressions are compiled only once per loop, to limit compile time
-  const bool compares = finds_position(s.form) && s.form != position;
+  const bool compares = finds_position(s.form) && s.form != position && s.form != position_of_parts;
   const Accumulation in{op, s.accumulator, finds_position(s.form), compares};
   const auto value = [&] { return in.take(trace.evaluate(at)[static_cast<std::size_t>(root)]); };
   auto element = [&](ir::Value r) {
@@ -297,8 +299,14 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
     const bool alone = s.form == position_per_thread;
     const int step = alone ? 1 : threads;
     const ir::Value own = alone ? ir::index_literal(0) : ir::thread_id();
-    const ir::Variable best(in.worked(), in.begin()), where(DType::index, begin + own);
-    ir::for_(begin + own, end, step, [&](ir::Value r) {
+    const auto position_of = [&](ir::Value i) {
+      return s.form != position_of_parts ? i : ir::cast(DType::index, candidates.load(ir::block_id(0) * total + i));
+    };
+    // Threads without elements keep the first position, which is the result if all elements are the lowest number.
+    const ir::Variable best(in.worked(), in.begin()),
+        where(DType::index, s.form == position_of_parts ? position_of(begin) : begin + own);
+    ir::for_(begin + own, end, step, [&](ir::Value i) {
+      const ir::Value r = position_of(i);
       const ir::Value v = element(r), better = in.better(v, best.get());
       where.set(ir::select(better, r, where.get()));
       best.set(ir::select(better, v, best.get()));
@@ -569,23 +577,31 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   const DeviceKind kind = device_info(device).kind;
   const bool gpu = kind == DeviceKind::discrete_gpu || kind == DeviceKind::integrated_gpu;
   const std::int64_t wanted = gpu ? 1 << 18 : 16384, most_parts = gpu ? 1024 : 256;
+  const std::int64_t least = gpu && columns ? 64 : 2048;  // elements of a part
   std::int64_t parts = 1;
-  if (!request.position && lanes < wanted && total > 4096)
-    parts = std::clamp<std::int64_t>(std::min(total / 2048, wanted / lanes), 1, most_parts);
+  if ((!request.position || s.form == position) && lanes < wanted && total > 2 * least)
+    parts = std::clamp<std::int64_t>(std::min(total / least, wanted / lanes), 1, most_parts);
   const std::int64_t part = (total + parts - 1) / parts;
   parts = (total + part - 1) / part;
-  const DType stored = parts > 1 ? request.accumulator : request.result;
+  const DType stored = parts > 1 && !request.position ? request.accumulator : request.result;
   Array target = parts > 1 ? Array::empty({results, parts}, stored, device) : made();
   s.outputs = {stored};
   s.output_nodes = {static_cast<std::int16_t>(node)};
 
   static auto& family = *new KernelFamily<ReductionSpec>(trace_reduction);
   // The lookup uses the structure without copying it. It is copied only for a new kernel.
-  const Kernel* known = family.find(ReductionSpec{std::shared_ptr<const Structure>(std::shared_ptr<void>(), &s)});
-  const Kernel& kernel = known != nullptr ? *known : family(ReductionSpec{std::make_shared<const Structure>(s)});
-  auto args = fused.arguments(dims);
-  args.insert(args.begin() + static_cast<std::ptrdiff_t>(fused.inputs().size()), LaunchArgument(target.view()));
-  for (std::int64_t v : {total, part, parts}) args.push_back(LaunchArgument::index(v));
+  const auto kernel_of_form = [&]() -> const Kernel& {
+    const Kernel* known = family.find(ReductionSpec{std::shared_ptr<const Structure>(std::shared_ptr<void>(), &s)});
+    return known != nullptr ? *known : family(ReductionSpec{std::make_shared<const Structure>(s)});
+  };
+  const auto arguments_of = [&](const Array& to, std::int64_t elements, std::int64_t each, std::int64_t count) {
+    auto args = fused.arguments(dims);
+    args.insert(args.begin() + static_cast<std::ptrdiff_t>(fused.inputs().size()), LaunchArgument(to.view()));
+    for (std::int64_t v : {elements, each, count}) args.push_back(LaunchArgument::index(v));
+    return args;
+  };
+  const Kernel& kernel = kernel_of_form();
+  auto args = arguments_of(target, total, part, parts);
   std::array<std::uint64_t, 3> grid = {static_cast<std::uint64_t>(results), static_cast<std::uint64_t>(parts), 1};
   if (columns) {
     const std::int64_t across = s.form == rows_per_block ? (inner + row_threads - 1) / row_threads : inner;
@@ -594,6 +610,16 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   }
   detail::count_fused_launch();
   kernel.launch(grid, std::span(args));
+  if (request.position && parts > 1) {
+    s.form = position_of_parts;
+    const Array candidates = std::exchange(target, made());
+    auto last = arguments_of(target, parts, parts, 1);
+    last.push_back(LaunchArgument(candidates.view()));
+    detail::count_fused_launch();
+    kernel_of_form().launch({grid[0], 1, 1}, std::span(last));
+    walk.release();
+    return shaped(std::move(target));
+  }
   walk.release();
   // In larger arrays, the launch overhead does not matter.
   if (parts == 1) target = shaped(std::move(target));
