@@ -57,13 +57,18 @@ Array attention(const Array& q, const Array& keys, const Array& values, const Po
   const Array queries = (q.dtype() == DType::f32 ? q : q.astype(DType::f32)).as_contiguous();
   auto rows = [](const Array& cache) { return cache.strides()[2] == 1 || cache.shape(2) == 1 ? cache : cache.copy(); };
   const Array k = rows(keys), v = rows(values);
-  AttentionSpec spec = ops::choose_attention(ops::tiles_of(q.device()), keys.dtype(), head_size, tokens);
+  AttentionSpec spec =
+      ops::choose_attention(ops::tiles_of(q.device()), keys.dtype(), head_size, tokens, heads / key_heads);
   spec.in_memory = past.in_memory();
   spec.window = window != 0 && window < keys.shape(1);
   spec.cap = cap != 0;
+  const std::int64_t group = heads / key_heads;
+  const std::int64_t parts =
+      spec.form == AttentionSpec::parts ? ops::attention_parts(spec, tokens, heads, group, keys.shape(1)) : 1;
+  spec.whole = spec.form == AttentionSpec::parts && parts == 1;
   const std::int64_t blocks = spec.form == AttentionSpec::tokens ? (tokens + spec.threads - 1) / spec.threads : tokens;
   std::vector<LaunchArgument> args = {queries.view(), k.view(), v.view(), out.view()};
-  for (std::int64_t n : {heads, heads / key_heads, tokens}) args.push_back(LaunchArgument::index(n));
+  for (std::int64_t n : {heads, group, tokens}) args.push_back(LaunchArgument::index(n));
   args.push_back(ops::argument(past));
   for (std::int64_t n : {k.strides()[0], k.strides()[1], v.strides()[0], v.strides()[1]})
     args.push_back(LaunchArgument::index(n));
@@ -71,7 +76,24 @@ Array attention(const Array& q, const Array& keys, const Array& values, const Po
   if (spec.window) args.push_back(LaunchArgument::index(window));
   if (spec.cap) args.push_back(LaunchArgument::scalar(cap));
   static auto& family = *new KernelFamily<AttentionSpec>(ops::trace_attention);
-  family(spec).launch({static_cast<std::uint64_t>(blocks * heads), 1, 1}, std::span(args));
+  if (spec.form != AttentionSpec::parts) {
+    family(spec).launch({static_cast<std::uint64_t>(blocks * heads), 1, 1}, std::span(args));
+    return operation.finish(std::move(out), attributes);
+  }
+  const std::int64_t rows_of_blocks = tokens * key_heads * ((group + spec.queries - 1) / spec.queries);
+  const std::array<std::uint64_t, 3> grid = {static_cast<std::uint64_t>(rows_of_blocks),
+                                             static_cast<std::uint64_t>(parts), 1};
+  if (spec.whole) {
+    family(spec).launch(grid, std::span(args));
+    return operation.finish(std::move(out), attributes);
+  }
+  const Array work = Array::empty({tokens * heads, parts, head_size + 2}, DType::f32, q.device());
+  args.push_back(LaunchArgument(work.view())), args.push_back(LaunchArgument::index(parts));
+  family(spec).launch(grid, std::span(args));
+  static auto& combine = *new KernelFamily<ops::AttentionCombineSpec>(ops::trace_attention_combine);
+  const ops::AttentionCombineSpec combined{static_cast<std::uint32_t>(head_size), head_size > 64 ? 128u : 64u};
+  combine(combined).launch({static_cast<std::uint64_t>(tokens * heads), 1, 1},
+                           {work.view(), out.view(), LaunchArgument::index(parts)});
   return operation.finish(std::move(out), attributes);
 }
 

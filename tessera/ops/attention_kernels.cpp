@@ -208,24 +208,197 @@ void many_queries(const AttentionSpec& spec) {
   });
 }
 
+constexpr int row_lanes = 16;               // lanes that read a row of a key or value together
+constexpr std::int64_t shortest_part = 64;  // positions
+
+/// Returns `value`, or 0 while all scores are -inf, so that exp(-inf - 0) keeps all sums at 0.
+ir::Value shift_of(ir::Value value) {
+  return ir::select(value == ir::literal(DType::f32, -infinity), ir::literal(DType::f32, 0), value);
+}
+
+// One block per part of the positions, for a few queries with the same key head, so that their keys and values are read
+// once. The lanes form slots of 16, which read one row at a time and need no barrier. Each slot has its own state.
+void part_of_positions(const AttentionSpec& spec) {
+  const Parameters p(spec);
+  const auto work = spec.whole ? ir::BufferRef() : ir::buffer_param("work", DType::f32, ir::Access::read_write);
+  const ir::Value parts = spec.whole ? ir::index_literal(1) : ir::scalar_param("parts", DType::index);
+  const int threads = static_cast<int>(spec.threads), slots = threads / row_lanes;
+  const int head_size = static_cast<int>(spec.head_size), queries = static_cast<int>(spec.queries);
+  const int each = (head_size + row_lanes - 1) / row_lanes;  // elements of a row per lane
+  const int together = queries * each <= 32 ? 4 : 2;         // rows that a slot loads before it uses them
+  const ir::Value lane = ir::thread_id(0), slot = lane / row_lanes, in_row = lane % row_lanes;
+  const ir::Value chunks = (p.group + (queries - 1)) / queries, key_heads = p.heads / p.group;
+  const ir::Value part = ir::block_id(1), pair = ir::block_id(0) / chunks, chunk = ir::block_id(0) % chunks;
+  const ir::Value token = pair / key_heads, key_head = pair % key_heads;
+  const ir::Value k_base = key_head * p.key_head, v_base = key_head * p.value_head;
+  const ir::Value seen = p.past + token + 1, first = p.first_seen(seen);
+  const int step = slots * together;
+  const ir::Value length =
+      ir::max(((seen - first + parts - 1) / parts + (step - 1)) / step * step, ir::index_literal(shortest_part));
+  const ir::Value begin = first + part * length, end = ir::min(begin + length, seen);
+  auto element = [&](int e) { return in_row + e * row_lanes; };
+  auto exists = [&](int e) { return (e + 1) * row_lanes <= head_size ? ir::Value() : element(e) < head_size; };
+  auto in_group = [&](int i) { return chunk * queries + i; };
+  // Queries past the last one repeat its work and store nothing.
+  auto row_of = [&](int i) { return (token * p.heads + key_head * p.group + ir::min(in_group(i), p.group - 1)); };
+
+  const auto at = [each](int i, int e) { return static_cast<std::size_t>(i * each + e); };
+  std::vector<ir::Value> q;
+  std::vector<ir::Variable> sums, largest, weight;
+  for (int i = 0; i < queries; ++i) {
+    for (int e = 0; e < each; ++e) {
+      q.push_back(load_at(p.q, row_of(i) * head_size + element(e), exists(e)) * p.scale);
+      sums.emplace_back(DType::f32, 0.0f);
+    }
+    largest.emplace_back(DType::f32, ir::literal(DType::f32, -infinity));
+    weight.emplace_back(DType::f32, 0.0f);
+  }
+  ir::for_(begin, end, step, [&](ir::Value base) {
+    std::vector<ir::Value> keys, values, is;
+    for (int u = 0; u < together; ++u) {
+      const ir::Value position = base + slot + u * slots, row = ir::min(position, end - 1);
+      is.push_back(position < end);
+      for (int e = 0; e < each; ++e) keys.push_back(load_at(p.keys, k_base + row * p.key_row + element(e), exists(e)));
+      for (int e = 0; e < each; ++e)
+        values.push_back(load_at(p.values, v_base + row * p.value_row + element(e), exists(e)));
+    }
+    for (int i = 0; i < queries; ++i) {
+      const ir::Variable &top = largest[static_cast<std::size_t>(i)], &total = weight[static_cast<std::size_t>(i)];
+      std::vector<ir::Value> scores;
+      ir::Value now = top.get();
+      for (int u = 0; u < together; ++u) {
+        ir::Value score = q[at(i, 0)] * keys[at(u, 0)];
+        for (int e = 1; e < each; ++e) score = ir::fma(q[at(i, e)], keys[at(u, e)], score);
+        for (int other = row_lanes / 2; other > 0; other /= 2)
+          score = score + ir::subgroup(ir::SubgroupOp::shuffle_xor, score, ir::index_literal(other));
+        scores.push_back(
+            ir::select(is[static_cast<std::size_t>(u)], p.capped(score), ir::literal(DType::f32, -infinity)));
+        now = ir::max(now, scores.back());
+      }
+      const ir::Value shift = shift_of(now), shrink = ir::exp(top.get() - shift);
+      ir::Value all = total.get() * shrink;
+      for (ir::Value& s : scores) s = ir::exp(s - shift), all = all + s;
+      for (int e = 0; e < each; ++e) {
+        const ir::Variable& sum = sums[at(i, e)];
+        ir::Value v = sum.get() * shrink;
+        for (int u = 0; u < together; ++u) v = ir::fma(scores[static_cast<std::size_t>(u)], values[at(u, e)], v);
+        sum.set(v);
+      }
+      total.set(all), top.set(now);
+    }
+  });
+
+  // Combines the states of the slots.
+  const auto room = [](int count) { return ir::shared(DType::f32, static_cast<std::uint64_t>(count)); };
+  const auto tops = room(slots * queries), totals = room(slots * queries), partial = room(slots * queries * head_size);
+  for (int i = 0; i < queries; ++i) {
+    const ir::Value state = slot * queries + i;
+    ir::if_(in_row == 0, [&] {
+      tops.store(state, largest[static_cast<std::size_t>(i)].get());
+      totals.store(state, weight[static_cast<std::size_t>(i)].get());
+    });
+    for (int e = 0; e < each; ++e) {
+      const auto store = [&] { partial.store(state * head_size + element(e), sums[at(i, e)].get()); };
+      exists(e).valid() ? ir::if_(exists(e), store) : store();
+    }
+  }
+  ir::barrier();
+  for (int i = 0; i < queries; ++i) {
+    ir::Value top = tops.load(i);
+    for (int s = 1; s < slots; ++s) top = ir::max(top, tops.load(s * queries + i));
+    const ir::Value shift = shift_of(top);
+    std::vector<ir::Value> factors;
+    ir::Value total = ir::literal(DType::f32, 0);
+    for (int s = 0; s < slots; ++s) {
+      factors.push_back(ir::exp(tops.load(s * queries + i) - shift));
+      total = ir::fma(factors.back(), totals.load(s * queries + i), total);
+    }
+    ir::if_(in_group(i) < p.group, [&] {
+      const ir::Value to = spec.whole ? row_of(i) * head_size : (row_of(i) * parts + part) * (head_size + 2);
+      for_lanes(ir::index_literal(head_size), spec.threads, lane, [&](ir::Value d, ir::Value is) {
+        const auto store = [&] {
+          ir::Value sum = ir::literal(DType::f32, 0);
+          for (int s = 0; s < slots; ++s)
+            sum = ir::fma(factors[static_cast<std::size_t>(s)], partial.load((s * queries + i) * head_size + d), sum);
+          if (spec.whole)
+            p.out.store(to + d, sum / total);
+          else
+            work.store(to + d, sum);
+        };
+        is.valid() ? ir::if_(is, store) : store();
+      });
+      if (!spec.whole)
+        ir::if_(lane == 0, [&] { work.store(to + head_size, top), work.store(to + (head_size + 1), total); });
+    });
+  }
+}
+
 }  // namespace
 
+// One block per query. Each thread combines the parts of some elements.
+ir::Function trace_attention_combine(const AttentionCombineSpec& spec) {
+  ir::Builder builder("attention_combine", ir::KernelKind::block, {spec.threads, 1, 1});
+  ir::Builder::Scope scope(builder);
+  const auto work = ir::buffer_param("work", DType::f32, ir::Access::read);
+  const auto out = ir::buffer_param("out", DType::f32, ir::Access::read_write);
+  const ir::Value parts = ir::scalar_param("parts", DType::index), row = ir::block_id(0), lane = ir::thread_id(0);
+  const int head_size = static_cast<int>(spec.head_size), length = head_size + 2;
+  const ir::Value base = row * parts * length;
+  const ir::Variable top(DType::f32, ir::literal(DType::f32, -infinity)), total(DType::f32, 0.0f);
+  ir::for_(0, parts, [&](ir::Value part) { top.set(ir::max(top.get(), work.load(base + part * length + head_size))); });
+  const ir::Value shift = shift_of(top.get());
+  ir::for_(0, parts, [&](ir::Value part) {
+    const ir::Value state = base + part * length + head_size;
+    total.set(ir::fma(ir::exp(work.load(state) - shift), work.load(state + 1), total.get()));
+  });
+  for_lanes(ir::index_literal(head_size), spec.threads, lane, [&](ir::Value d, ir::Value is) {
+    const auto store = [&] {
+      const ir::Variable sum(DType::f32, 0.0f);
+      ir::for_(0, parts, [&](ir::Value part) {
+        const ir::Value state = base + part * length;
+        sum.set(ir::fma(ir::exp(work.load(state + head_size) - shift), work.load(state + d), sum.get()));
+      });
+      out.store(row * head_size + d, sum.get() / total.get());
+    };
+    is.valid() ? ir::if_(is, store) : store();
+  });
+  return builder.finish();
+}
+
+std::int64_t attention_parts(const AttentionSpec& spec, std::int64_t tokens, std::int64_t heads, std::int64_t group,
+                             std::int64_t capacity) {
+  constexpr std::int64_t wanted_blocks = 264;  // two for each multiprocessor of a large GPU
+  const std::int64_t chunks = (group + spec.queries - 1) / spec.queries, blocks = tokens * (heads / group) * chunks;
+  return std::clamp<std::int64_t>((wanted_blocks + blocks - 1) / blocks, 1,
+                                  std::max<std::int64_t>(1, capacity / shortest_part));
+}
+
 ir::Function trace_attention(const AttentionSpec& spec) {
-  constexpr const char* names[] = {"attention_vectors", "attention_positions", "attention_tokens"};
+  constexpr const char* names[] = {"attention_vectors", "attention_positions", "attention_tokens", "attention_parts"};
   ir::Builder builder(names[spec.form], ir::KernelKind::block, {spec.threads, 1, 1});
   ir::Builder::Scope scope(builder);
-  if (spec.form == AttentionSpec::tokens)
+  if (spec.form == AttentionSpec::parts) {
+    builder.set_min_blocks(2);  // the state of several queries needs many registers
+    part_of_positions(spec);
+  } else if (spec.form == AttentionSpec::tokens)
     many_queries(spec);
   else
     one_query(spec);
   return builder.finish();
 }
 
-AttentionSpec choose_attention(const Tiles& tiles, DType cache, std::int64_t head_size, std::int64_t queries) {
+AttentionSpec choose_attention(const Tiles& tiles, DType cache, std::int64_t head_size, std::int64_t tokens,
+                               std::int64_t group) {
   AttentionSpec s{AttentionSpec::vectors, cache, static_cast<std::uint32_t>(head_size),
                   std::min(tiles.block_limit, 16u)};
-  if (queries >= 8)
+  if (tokens >= 8)
     s.form = AttentionSpec::tokens, s.converted = tiles.vectors && cache == DType::f16;
+  else if (!tiles.vectors && tiles.subgroup >= row_lanes && tiles.block_limit >= 128)
+    s.form = AttentionSpec::parts, s.threads = 128,
+    s.queries = std::min(group >= 4   ? 4u
+                         : group >= 2 ? 2u
+                                      : 1u,
+                         head_size > 128 ? 2u : 4u);
   else if (!tiles.vectors)
     s.form = AttentionSpec::positions, s.threads = std::min(tiles.block_limit, 64u);
   return s;

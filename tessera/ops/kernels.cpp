@@ -18,7 +18,8 @@ Tiles tiles_of(Device device) {
   t.compute_units = info.compute_units;
   t.shared_bytes = info.can.shared_bytes;
   if (info.kind == DeviceKind::discrete_gpu || info.kind == DeviceKind::integrated_gpu) {
-    t.rows = 32, t.slices = 4, t.tokens = 4, t.block = 256;
+    // 512 threads of a multiprocessor request enough bytes at once to use its share of the bandwidth.
+    t.rows = 32, t.slices = 16, t.tokens = 4, t.block = 256;
   } else if (const std::uint32_t width = info.can.subgroup_widths.empty() ? 1 : info.can.subgroup_widths[0];
              info.kind == DeviceKind::cpu && width > 1) {
     t.vectors = true;

@@ -372,20 +372,40 @@ ir::Function trace_cache_store(const StoreSpec& spec);
 struct AttentionSpec {
   enum Form : std::uint8_t {
     vectors,    ///< one block per query, with threads along the head; for CPU vector lanes
-    positions,  ///< one block per query, with one thread per position; for GPUs
-    tokens      ///< one thread per query; each key is read once for the whole block
+    positions,  ///< one block per query, with one thread per position; for GPUs without subgroups of 16 lanes
+    tokens,     ///< one thread per query; each key is read once for the whole block
+    parts       ///< one block per part of the positions, for a few queries of a key head; for GPUs
   } form = vectors;
   DType cache = DType::f32;
   std::uint32_t head_size = 64, threads = 16;
   bool in_memory = false;
   bool window = false, cap = false;
   bool converted = false;  ///< only for `tokens`: keys and values are first converted to f32 in shared memory
+  // Only for `parts`:
+  std::uint32_t queries = 1;  ///< heads with the same key head that a block computes
+  bool whole = false;         ///< there is only one part, so no other launch combines the parts
   friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
   std::size_t hash() const {
-    return hash_of({form, static_cast<std::uint64_t>(cache), head_size, threads, in_memory, window, cap, converted});
+    return hash_of({form, static_cast<std::uint64_t>(cache), head_size, threads, in_memory, window, cap, converted,
+                    queries, whole});
   }
 };
 ir::Function trace_attention(const AttentionSpec& spec);
-AttentionSpec choose_attention(const Tiles& tiles, DType cache, std::int64_t head_size, std::int64_t queries);
+/// `tokens` is the number of queries per head, and `group` the number of heads with the same key head.
+AttentionSpec choose_attention(const Tiles& tiles, DType cache, std::int64_t head_size, std::int64_t tokens,
+                               std::int64_t group);
+/// Returns the number of parts of the positions of a cache, for `parts`. It depends on the shapes only, so that a
+/// recorded launch can be replayed at other positions, with the same result as a new launch.
+std::int64_t attention_parts(const AttentionSpec& spec, std::int64_t tokens, std::int64_t heads, std::int64_t group,
+                             std::int64_t capacity);
+
+/// Combines the parts of `parts`. In the workspace, each part of each query has its sums of weighted values, the
+/// maximum of its scores, and the sum of its weights.
+struct AttentionCombineSpec {
+  std::uint32_t head_size = 64, threads = 64;
+  friend bool operator==(const AttentionCombineSpec&, const AttentionCombineSpec&) = default;
+  std::size_t hash() const { return hash_of({head_size, threads}); }
+};
+ir::Function trace_attention_combine(const AttentionCombineSpec& spec);
 
 }  // namespace tessera::ops

@@ -118,6 +118,14 @@ std::vector<Launch> launches() {
                    {2, 2, 1, 10, 66, 6, 66, 6, 9},
                    {0.4f}});
   }
+  // The same as one part, with two rows of keys at a time.
+  AttentionSpec part{AttentionSpec::parts, DType::f32, 6, 32};
+  part.queries = 2, part.whole = true;
+  out.push_back({trace_attention(part),
+                 1,
+                 {numbers(12), numbers(66), numbers(66), numbers(12)},
+                 {2, 2, 1, 10, 66, 6, 66, 6},
+                 {0.4f}});
   return out;
 }
 
@@ -140,7 +148,7 @@ TEST(Barriers, RemovingABarrierIsDetected) {
         EXPECT_TRUE(f.kind == ir::Finding::Kind::race || f.kind == ir::Finding::Kind::uninitialised) << f.text;
     }
   }
-  EXPECT_EQ(barriers, 1u + 8 * 2 + 2 * (3 + 4) + 2 + 1 + 2 * (3 + 2));
+  EXPECT_EQ(barriers, 1u + 8 * 2 + 2 * (3 + 4) + 2 + 1 + 2 * (3 + 2) + 1);
 }
 
 // No built-in device uses this form of the kernel, so its results are checked here.

@@ -174,7 +174,7 @@ TEST(Tiles, FitTheBlockSizeOfTheDevice) {
             EXPECT_EQ(s.bk % std::max(s.tx, 1u), 0u) << "staging copies whole rows of threads";
           }
     for (const std::int64_t tokens : {1, 64})
-      EXPECT_LE(ops::choose_attention(tiles, DType::f16, 64, tokens).threads, limit);
+      EXPECT_LE(ops::choose_attention(tiles, DType::f16, 64, tokens, 4).threads, limit);
     EXPECT_LE(ops::choose_solve(tiles, DType::f32, true).lanes, limit);
     EXPECT_LE(ops::choose_cholesky(tiles, DType::f32).lanes, limit);
   }

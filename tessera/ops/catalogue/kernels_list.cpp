@@ -146,7 +146,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
     for (std::int64_t head_size : {64, 80})
       for (std::int64_t tokens : {1, 64})
         for (bool in_memory : {false, true}) {
-          AttentionSpec s = choose_attention(tiles, cache, head_size, tokens);
+          AttentionSpec s = choose_attention(tiles, cache, head_size, tokens, 4);
           s.in_memory = in_memory;
           ir::Function fn = trace_attention(s);
           std::string name =
@@ -155,12 +155,17 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
         }
   for (std::int64_t tokens : {1, 64})
     for (bool window : {false, true}) {
-      AttentionSpec s = choose_attention(tiles, DType::f16, 64, tokens);
+      AttentionSpec s = choose_attention(tiles, DType::f16, 64, tokens, 1);
       s.window = window, s.cap = !window;
       ir::Function fn = trace_attention(s);
       std::string name = fn.name + (window ? "_window" : "_capped");
       add(std::move(name), std::move(fn));
     }
+  if (AttentionSpec s = choose_attention(tiles, DType::f16, 128, 1, 4); s.form == AttentionSpec::parts) {
+    s.whole = true;
+    add("attention_whole", trace_attention(s));
+    add("attention_combine", trace_attention_combine({128, 128}));
+  }
   // Recorded steps read the position of the tokens from device memory.
   for (RotaryPairs pairs : {RotaryPairs::adjacent, RotaryPairs::halves})
     add(pairs == RotaryPairs::adjacent ? "rotary_adjacent_recorded" : "rotary_halves_recorded",
