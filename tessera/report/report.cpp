@@ -164,7 +164,7 @@ std::vector<KernelReport> report_launches(const ReportTarget& target, Callback<v
       l.operations = static_cast<double>(loop.instructions) * static_cast<double>(threads) *
                      static_cast<double>(grid.blocks[0] * grid.blocks[1] * grid.blocks[2]);
     else if (loop.innermost && large > 0)
-      l.operations = loop.instructions * traffic.large_reads / (loop.bytes * large);
+      l.operations = std::max(l.operations, loop.instructions * traffic.large_reads / (loop.bytes * large));
     reporting::predict(l, offline->model(),
                        reporting::blocks_that_fit(offline->model(), threads, r.registers, r.shared_bytes),
                        loop.bytes_in_flight * large);
