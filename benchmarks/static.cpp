@@ -4,10 +4,16 @@
 // launch"). The shapes are those of a Llama with 8 billion weights, and of large arrays.
 //
 // Usage: static [ARCHITECTURE] [PART OF A NAME]. The default architecture is sm_90.
+//        static ARCHITECTURE --check FILE: compares with an earlier table. Fails if a kernel spills more, has more
+//        groups of loads or a smaller share. Exits with 77 if the compilers are not those of the table, or not
+//        installed.
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <functional>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/array/functions.h"
@@ -135,17 +141,36 @@ std::vector<Case> cases() {
   return all;
 }
 
-std::string row_of(const std::string& name, const KernelReport& r) {
+std::string heading_of(const KernelReport& r) { return r.gpu + ", compiled by " + r.compiler; }
+
+std::vector<std::string> cells_of(const std::string& name, const KernelReport& r) {
   const LaunchReport& l = *r.launch;
   const LoopReport loops = r.loops.value_or(LoopReport{});
-  char text[512];
-  std::snprintf(text, sizeof text,
-                "| %s | %s%s | %u | %u | %llu x %u | %u / %u / %u | %u | %u | %.2f | %.4g | %.1f | %.3f | %s |",
-                name.c_str(), r.kernel.c_str(), r.launches == 1 ? "" : (" x " + std::to_string(r.launches)).c_str(),
-                r.registers, r.spilled_bytes, static_cast<unsigned long long>(l.blocks[0] * l.blocks[1] * l.blocks[2]),
-                l.threads, loops.widest, loops.narrowest, loops.widest_store, loops.groups, loops.bytes_in_flight,
-                l.latency_factor, l.bytes / 1e6, l.seconds * 1e6, l.share, std::string(bound_name(l.bound)).c_str());
-  return text;
+  const auto number = [](const char* format, double value) {
+    char text[64];
+    std::snprintf(text, sizeof text, format, value);
+    return std::string(text);
+  };
+  return {name,
+          r.kernel + (r.launches == 1 ? "" : " x " + std::to_string(r.launches)),
+          std::to_string(r.registers),
+          std::to_string(r.spilled_bytes),
+          std::to_string(l.blocks[0] * l.blocks[1] * l.blocks[2]) + " x " + std::to_string(l.threads),
+          std::to_string(loops.widest) + " / " + std::to_string(loops.narrowest) + " / " +
+              std::to_string(loops.widest_store),
+          std::to_string(loops.groups),
+          std::to_string(loops.bytes_in_flight),
+          number("%.2f", l.latency_factor),
+          number("%.4g", l.bytes / 1e6),
+          number("%.1f", l.seconds * 1e6),
+          number("%.3f", l.share),
+          std::string(bound_name(l.bound))};
+}
+
+std::string row_of(const std::string& name, const KernelReport& r) {
+  std::string row = "|";
+  for (const std::string& cell : cells_of(name, r)) row += " " + cell + " |";
+  return row;
 }
 
 /// Merges launches of the same kernel. The result has the figures of the slowest one, and the number of all.
@@ -164,6 +189,44 @@ std::vector<KernelReport> merged(const std::vector<KernelReport>& reports) {
   return all;
 }
 
+/// A section of an earlier table: its heading, and its rows by operation and kernel.
+struct Section {
+  std::string heading;
+  std::map<std::pair<std::string, std::string>, std::vector<std::string>> rows;
+};
+
+std::vector<Section> read_table(const std::string& file) {
+  std::vector<Section> sections;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("## ")) sections.push_back({line.substr(3), {}});
+    if (!line.starts_with("| ") || sections.empty()) continue;
+    std::vector<std::string> cells;
+    for (std::size_t at = 2; at < line.size();) {
+      const std::size_t end = std::min(line.find(" |", at), line.size());
+      cells.push_back(line.substr(at, end - at));
+      at = end + 3;
+    }
+    if (cells.size() > 11) sections.back().rows[{cells[0], cells[1]}] = cells;
+  }
+  return sections;
+}
+
+/// Compares with the section of an earlier table. Returns a line for each figure that is worse.
+std::string compare(const std::vector<std::string>& earlier, const std::vector<std::string>& now) {
+  std::string worse;
+  const auto check = [&](std::size_t column, const char* name, bool less_is_better, double tolerance) {
+    const double before = std::stod(earlier[column]), after = std::stod(now[column]);
+    if (less_is_better ? after > before + tolerance : after < before - tolerance)
+      worse +=
+          "  " + now[0] + ", " + now[1] + ": " + name + " " + now[column] + " instead of " + earlier[column] + "\n";
+  };
+  check(3, "spilled bytes", true, 0);
+  check(6, "groups of loads", true, 0);
+  check(11, "share", false, 0.005);
+  return worse;
+}
+
 void print_table(const ReportTarget& target, const std::string& part) {
   bool first = true;
   for (const Case& c : cases()) {
@@ -177,16 +240,50 @@ void print_table(const ReportTarget& target, const std::string& part) {
     }
     if (first && !reports.empty())
       std::printf(
-          "\n## %s, compiled by %s\n\n"
+          "\n## %s\n\n"
           "| operation | kernel | registers | spilled bytes | blocks x threads | widest / narrowest load / widest "
           "store "
           "(bytes) | groups of loads | bytes in flight per thread | f | MB | predicted us | share | bound |\n"
           "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
-          reports[0].gpu.c_str(), reports[0].compiler.c_str());
+          heading_of(reports[0]).c_str());
     first = false;
     for (const KernelReport& r : merged(reports)) std::printf("%s\n", row_of(c.name, r).c_str());
     std::fflush(stdout);
   }
+}
+
+/// Compares all kernels with an earlier table. Returns the exit status.
+int check_table(const std::string& architecture, const std::string& file) {
+  const std::vector<Section> sections = read_table(file);
+  std::string worse;
+  std::size_t rows = 0;
+  for (const TargetCompiler compiler : {TargetCompiler::vendor, TargetCompiler::ptx}) {
+    if (compiler == TargetCompiler::ptx && !architecture.starts_with("sm_")) continue;
+    const Section* earlier = nullptr;
+    for (const Case& c : cases())
+      for (const KernelReport& r : merged(report_launches({architecture, compiler}, [&](Device d) { c.run(d); }))) {
+        if (earlier == nullptr) {
+          const std::string heading = heading_of(r);
+          for (const Section& s : sections)
+            if (s.heading == heading) earlier = &s;
+          if (earlier == nullptr) {
+            std::printf("not installed: the compiler of %s (here: %s)\n", file.c_str(), heading.c_str());
+            return 77;
+          }
+        }
+        const std::vector<std::string> now = cells_of(c.name, r);
+        const auto known = earlier->rows.find({now[0], now[1]});
+        if (known == earlier->rows.end())
+          worse += "  " + now[0] + ", " + now[1] + ": not in the table\n";
+        else
+          worse += compare(known->second, now);
+        ++rows;
+      }
+  }
+  std::printf("%zu kernels compared with %s\n", rows, file.c_str());
+  if (!worse.empty())
+    std::printf("worse:\n%sIf this is intended, run script/bench static and commit the table\n", worse.c_str());
+  return worse.empty() ? 0 : 1;
 }
 
 }  // namespace
@@ -194,12 +291,14 @@ void print_table(const ReportTarget& target, const std::string& part) {
 int main(int argc, char** argv) {
   const std::string architecture = argc > 1 ? argv[1] : "sm_90", part = argc > 2 ? argv[2] : "";
   try {
+    if (part == "--check" && argc == 4) return check_table(architecture, argv[3]);
     std::printf("# Machine code of kernels for %s\n", architecture.c_str());
     const bool nvidia = architecture.starts_with("sm_");
     print_table({architecture, TargetCompiler::vendor}, part);
     if (nvidia) print_table({architecture, TargetCompiler::ptx}, part);
   } catch (const DeviceError& e) {
     std::fprintf(stderr, "%s\n", e.what());
+    if (part == "--check") return std::printf("not installed: %s\n", e.what()), 77;
     return argc > 1 ? 1 : 0;  // script/bench runs all benchmarks; the compiler is not required
   }
 }

@@ -174,7 +174,9 @@ ir::Function trace_reduction(const ReductionSpec& spec) {
   const Structure& s = *spec.structure;
   const auto op = static_cast<ir::ReduceOp>(s.reduction);
   const std::size_t kept = s.rank - s.reduced;
-  const std::string name = finds_position(s.form) ? "argmax" : "reduce_" + std::string(ir::name_of(op));
+  const std::string name = s.form == position_of_parts ? "argmax_of_parts"
+                           : finds_position(s.form)    ? "argmax"
+                                                       : "reduce_" + std::string(ir::name_of(op));
   const std::string inner = detail::operation_names(s);
   const bool blocks = in_blocks(s.form);
   ir::Builder builder(inner == "copy" ? name : name + "_" + inner, blocks ? ir::KernelKind::block : ir::KernelKind::map,

@@ -90,7 +90,8 @@ std::vector<Instruction> parse_sass(std::string_view text) {
     const std::size_t end = words.starts_with("/*") ? words.find("*/") : words.npos;
     if (end == words.npos || !encoding_in(words)) return;
     std::string_view rest = trimmed(words.substr(end + 2));
-    if (rest.starts_with("@")) rest = trimmed(rest.substr(std::min(rest.find(' '), rest.size())));
+    const bool predicated = rest.starts_with("@");
+    if (predicated) rest = trimmed(rest.substr(std::min(rest.find(' '), rest.size())));
     const std::string_view opcode = rest.substr(0, rest.find_first_of(" ;"));
     const std::size_t dot = opcode.find('.');
     const std::string_view name = opcode.substr(0, dot), modifiers = dot == opcode.npos ? "" : opcode.substr(dot + 1);
@@ -102,6 +103,8 @@ std::vector<Instruction> parse_sass(std::string_view text) {
       i.kind = Instruction::Kind::store, i.bytes = sass_bytes(modifiers);
     else if (name == "HMMA" || name == "IMMA" || name == "DMMA" || name == "HGMMA" || name == "IGMMA")
       i.kind = Instruction::Kind::matrix;
+    else if (name == "EXIT" && !predicated)
+      i.kind = Instruction::Kind::end;
     else if (name == "BRA")
       if (const std::size_t label = rest.find("`("); label != rest.npos)
         labels.jump(code.size() - 1, rest.substr(label + 2, rest.find(')', label) - label - 2));
@@ -139,6 +142,7 @@ std::vector<Instruction> parse_amdgcn(std::string_view text) {
       if (opcode.starts_with(store)) i.kind = Instruction::Kind::store, i.bytes = width(store);
     }
     if (opcode.starts_with("v_mfma") || opcode.starts_with("v_wmma")) i.kind = Instruction::Kind::matrix;
+    if (opcode == "s_endpgm") i.kind = Instruction::Kind::end;
     if (opcode == "s_waitcnt") {
       const std::size_t at = operands.find("vmcnt(");
       if (at != operands.npos) i.waits = static_cast<std::uint32_t>(std::atoi(operands.data() + at + 6));
@@ -201,30 +205,16 @@ class Outstanding {
   std::uint32_t bytes_ = 0;
 };
 
-}  // namespace
-
-LoadPattern load_pattern(const std::vector<Instruction>& code) {
+/// Returns the pattern of instructions `first` to `last`. A loop is traversed twice, so that loads for the next
+/// iteration are outstanding when the second traversal starts.
+LoadPattern pattern_of(const std::vector<Instruction>& code, std::size_t first, std::size_t last, bool loop) {
   LoadPattern pattern;
-  std::size_t first = 0, last = code.empty() ? 0 : code.size() - 1;
-  const std::vector<Loop> loops = loops_of(code);
-  const auto most = std::ranges::max_element(loops, {}, &Loop::bytes);
-  if (most != loops.end() && most->bytes != 0) pattern.loop = true, first = most->first, last = most->last;
-  for (const Instruction& i : code) {
-    if (i.kind == Instruction::Kind::store) pattern.widest_store = std::max(pattern.widest_store, i.bytes);
-    if (i.kind == Instruction::Kind::matrix) ++pattern.matrix_instructions;
-  }
-  if (code.empty()) return pattern;
+  pattern.loop = loop;
   pattern.instructions = static_cast<std::uint32_t>(last - first + 1);
-  pattern.innermost = pattern.loop && std::ranges::none_of(loops, [&](const Loop& l) {
-                        return l.first >= first && l.last <= last && (l.first != first || l.last != last);
-                      });
-  for (std::size_t at = first; at <= last; ++at)
-    if (code[at].kind == Instruction::Kind::load) pattern.bytes += code[at].bytes;
-  // A loop is traversed twice, so that loads for the next iteration are outstanding when the second traversal starts.
   Outstanding outstanding;
-  for (int round = pattern.loop ? 0 : 1; round < 2; ++round) {
+  for (int round = loop ? 0 : 1; round < 2; ++round) {
     bool waited = true;
-    pattern.groups = 0;
+    pattern.groups = pattern.bytes = 0;
     for (std::size_t at = first; at <= last; ++at) {
       const Instruction& i = code[at];
       const std::uint32_t requested = outstanding.bytes();
@@ -236,11 +226,40 @@ LoadPattern load_pattern(const std::vector<Instruction>& code) {
       outstanding.issue(i);
       if (waited) ++pattern.groups;
       waited = false;
+      pattern.bytes += i.bytes;
       pattern.widest = std::max(pattern.widest, i.bytes);
       pattern.narrowest = pattern.narrowest == 0 ? i.bytes : std::min(pattern.narrowest, i.bytes);
     }
   }
   pattern.bytes_in_flight = std::max(pattern.bytes_in_flight, outstanding.bytes());
+  return pattern;
+}
+
+}  // namespace
+
+LoadPattern load_pattern(const std::vector<Instruction>& code) {
+  if (code.empty()) return {};
+  LoadPattern pattern;
+  const std::vector<Loop> loops = loops_of(code);
+  const auto most = std::ranges::max_element(loops, {}, &Loop::bytes);
+  if (most != loops.end() && most->bytes != 0) {
+    pattern = pattern_of(code, most->first, most->last, true);
+    pattern.innermost = std::ranges::none_of(loops, [&](const Loop& l) {
+      return l.first >= most->first && l.last <= most->last && (l.first != most->first || l.last != most->last);
+    });
+  } else {  // the best path between two ends of a thread; others handle the ends of rows
+    for (std::size_t first = 0, at = 0; at < code.size(); ++at) {
+      if (code[at].kind != Instruction::Kind::end && at + 1 != code.size()) continue;
+      const LoadPattern path = pattern_of(code, first, at, false);
+      if (first == 0 || std::pair(path.bytes, path.bytes_in_flight) > std::pair(pattern.bytes, pattern.bytes_in_flight))
+        pattern = path;
+      first = at + 1;
+    }
+  }
+  for (const Instruction& i : code) {
+    if (i.kind == Instruction::Kind::store) pattern.widest_store = std::max(pattern.widest_store, i.bytes);
+    if (i.kind == Instruction::Kind::matrix) ++pattern.matrix_instructions;
+  }
   return pattern;
 }
 

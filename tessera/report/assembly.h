@@ -12,7 +12,7 @@ namespace tessera::reporting {
 
 /// One instruction, as far as loops and memory accesses are concerned.
 struct Instruction {
-  enum class Kind : std::uint8_t { other, load, store, matrix };  ///< loads and stores are those of device memory
+  enum class Kind : std::uint8_t { other, load, store, matrix, end };  ///< loads and stores are those of device memory
   Kind kind = Kind::other;
   std::uint32_t bytes = 0;             ///< of one thread; only for loads and stores
   std::uint32_t barrier = no_barrier;  ///< NVIDIA: the scoreboard barrier that a load releases when it completes
@@ -33,7 +33,8 @@ std::vector<Instruction> parse_amdgcn(std::string_view text);
 
 /// How a loop, or the whole kernel, loads from device memory.
 struct LoadPattern {
-  bool loop = false;       ///< false: no loop loads from device memory, and the figures are of the whole kernel
+  /// False: no loop loads from device memory, and the figures are of the path with most loads.
+  bool loop = false;
   bool innermost = false;  ///< the loop contains no other loop
   std::uint32_t instructions = 0;
   std::uint32_t bytes = 0;                  ///< loaded per iteration

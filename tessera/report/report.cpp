@@ -10,7 +10,7 @@
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/launch_check.h"
 #include "tessera/device/launch/operation_count.h"
-#include "tessera/device/placement/dry_run.h"
+#include "tessera/device/placement/dry_launch.h"
 #include "tessera/ir/node.h"
 #include "tessera/report/assembly.h"
 #include "tessera/report/model.h"
@@ -48,20 +48,45 @@ KernelReport report_on(const GpuModel& gpu, const OfflineKernel& code, const std
   return r;
 }
 
+/// The arguments of a launch, as OperationCount expects them.
+std::vector<Argument> arguments_of(const DryLaunch& launch) {
+  std::vector<Argument> arguments(launch.values.size());
+  for (std::size_t i = 0; i < arguments.size(); ++i)
+    (launch.function->params[i].is_buffer ? arguments[i].elements : arguments[i].bits) = launch.values[i];
+  return arguments;
+}
+
+double items_of(const DryLaunch& launch) {
+  return static_cast<double>(launch.shape[0]) * static_cast<double>(launch.shape[1]) *
+         static_cast<double>(launch.shape[2]);
+}
+
 /// Bytes that the launch reads and writes.
 struct Traffic {
-  double total = 0;                 ///< each buffer once for each of reading and writing
+  double total = 0;                 ///< each buffer at most once for each of reading and writing
   double large_reads = 0;           ///< reads of large buffers
   std::vector<std::uint8_t> large;  ///< per parameter: 1 if the buffer has more than 1 % of the bytes
 };
 
 Traffic traffic_of(const DryLaunch& launch) {
-  const KernelFacts facts(*launch.function);
+  const ir::Function& fn = *launch.function;
+  const KernelFacts facts(fn);
+  const std::vector<Argument> arguments = arguments_of(launch);
   std::vector<double> bytes(launch.values.size());
   Traffic t;
   for (const std::uint32_t p : facts.buffers) {
-    bytes[p] =
-        static_cast<double>(launch.values[p]) * static_cast<double>(dtype_size(launch.function->params[p].dtype));
+    // A launch may use a part of a buffer. If an iteration count is unknown, it is assumed to use all of it.
+    constexpr double unknown = 1e12;
+    const auto is = [&](ir::NodeId memory) { return fn[memory].op == ir::Op::param && fn[memory].imm == p; };
+    const OperationCount accesses(
+        fn,
+        [&](const ir::Node& n) {
+          if (!is(ir::read_memory(n)) && !is(ir::written_memory(n))) return 0.0;
+          return n.op == ir::Op::mma ? 8.0 : n.type.lanes;
+        },
+        unknown);
+    bytes[p] = std::min(static_cast<double>(launch.values[p]), accesses(arguments) * items_of(launch)) *
+               static_cast<double>(dtype_size(fn.params[p].dtype));
     t.total += bytes[p] * (facts.reads[p] + facts.writes[p]);
   }
   t.large.resize(bytes.size());
@@ -100,14 +125,17 @@ double share_of_large_buffers(const ir::Function& fn, const Traffic& traffic) {
   return chosen.all > 0 ? chosen.large / chosen.all : 1;
 }
 
-/// Estimates the number of operations of a launch from its IR.
+/// Returns a lower bound of the number of operations of a launch: arithmetic of floats, bytes and fragments in its IR.
 double operations_of(const DryLaunch& launch) {
-  std::vector<Argument> arguments(launch.values.size());
-  for (std::size_t i = 0; i < arguments.size(); ++i)
-    (launch.function->params[i].is_buffer ? arguments[i].elements : arguments[i].bits) = launch.values[i];
-  return OperationCount(*launch.function, OperationCount::Nodes::arithmetic)(arguments) *
-         static_cast<double>(launch.shape[0]) * static_cast<double>(launch.shape[1]) *
-         static_cast<double>(launch.shape[2]);
+  const auto weight = [](const ir::Node& n) -> double {
+    // A lane's part of a product of fragments is 128 multiply-adds, which matrix units compute 16 times as fast as
+    // others.
+    if (n.op == ir::Op::mma) return n.kind<ir::MmaOp>() == ir::MmaOp::multiply ? 8 : 0;
+    if (n.op == ir::Op::math) return n.kind<ir::MathOp>() == ir::MathOp::fma ? 1 : 8;
+    if (n.op == ir::Op::dot4) return 1;
+    return (n.op == ir::Op::binary || n.op == ir::Op::unary) && is_float(n.type.dtype) ? n.type.lanes : 0;
+  };
+  return OperationCount(*launch.function, weight, 1)(arguments_of(launch)) * items_of(launch);
 }
 
 }  // namespace
@@ -133,7 +161,7 @@ std::vector<KernelReport> report_launches(const ReportTarget& target, Callback<v
   std::map<Key, std::size_t> known;
   std::map<std::tuple<std::uint64_t, std::uint64_t, bool, bool>, OfflineKernel> compiled;
   std::vector<KernelReport> reports;
-  for (const DryLaunch& launch : run.launches()) {
+  for (const DryLaunch& launch : launches_of(run)) {
     const ir::Hash hash = ir::hash_of(*launch.function);
     const auto [at, is_new] = known.try_emplace(
         Key{hash.high, hash.low, launch.variant.noalias, launch.variant.index64, launch.shape, launch.values},

@@ -190,7 +190,7 @@ TEST(Report, RecordsLaunches) {
     EXPECT_EQ(reports[0].launches, 3u);
     ASSERT_TRUE(reports[0].launch);
     EXPECT_EQ(reports[0].launch->bytes, 8.0 * (1 << 20));
-    EXPECT_EQ(reports[0].launch->blocks[0] * reports[0].launch->threads, 1u << 20);
+    EXPECT_EQ(reports[0].launch->blocks[0] * reports[0].launch->threads, 1u << 18);  // four elements per thread
     EXPECT_GE(reports[1].launch->bytes, 4.0 * (1 << 20));
   }
 }

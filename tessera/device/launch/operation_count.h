@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -13,20 +14,22 @@
 
 namespace tessera {
 
-/// Estimates how many operations a work item executes: one thread of a map kernel, or one block of a block kernel. Each
-/// node counts as one operation, multiplied by the iterations of the loops around it. If the iteration count depends
-/// only on the scalars and sizes of the launch, it is computed. Otherwise it is assumed to be 64 for a for loop and 16
-/// for a while loop.
+/// Adds up weights of the nodes that a work item executes: one thread of a map kernel, or one block of a block kernel.
+/// Nodes in loops count once per iteration. If the iteration count depends only on the scalars and sizes of the launch,
+/// it is computed.
 class OperationCount {
  public:
   OperationCount() = default;
-  /// What is counted: all nodes, or only arithmetic with floats, dot4 and products of fragments.
-  enum class Nodes : std::uint8_t { all, arithmetic };
-  explicit OperationCount(const ir::Function& fn, Nodes nodes = Nodes::all);
+  /// Estimates the time of a work item in units of a simple operation. If an iteration count is unknown, it is assumed
+  /// to be 64 for a for loop and 16 for a while loop.
+  explicit OperationCount(const ir::Function& lowered);
+  using Weight = std::function<double(const ir::Node& node)>;
+  /// Uses other weights, and `unknown` for unknown iteration counts.
+  OperationCount(const ir::Function& fn, const Weight& weight, double unknown);
   explicit OperationCount(Unpacker& in);  ///< throws FormatError
   void pack(Packer& out) const;
 
-  /// Returns the number of operations of one thread of a map kernel, or of one block of a block kernel.
+  /// Returns the sum for a work item of a launch with these arguments.
   double operator()(std::span<const Argument> arguments) const;
 
  private:
@@ -49,9 +52,11 @@ class OperationCount {
   };
   static constexpr std::uint32_t most_loops = 64;  // further loops count as part of their enclosing loop
 
-  void add_block(const ir::Function& fn, ir::BlockId block, std::uint32_t loop, Nodes nodes);
+  void add_block(const ir::Function& fn, ir::BlockId block, std::uint32_t loop, const Weight& weight,
+                 std::optional<double> unknown_trips);
   static std::optional<Affine> affine_of(const ir::Function& fn, ir::NodeId id, int depth = 0);
-  static Affine trip_count(const ir::Function& fn, const ir::Node& loop);
+  static std::optional<Affine> difference_of(const ir::Function& fn, ir::NodeId a, ir::NodeId b, int depth);
+  static std::optional<Affine> trip_count(const ir::Function& fn, const ir::Node& loop, bool guesses);
 
   std::vector<Loop> loops_;
 };

@@ -11,6 +11,7 @@
 #include "tessera/base/os/fork.h"
 #include "tessera/device/discovery/discovery.h"
 #include "tessera/device/driver.h"
+#include "tessera/device/placement/dry_launch.h"
 #include "tessera/device/selection/open_device.h"
 #include "tessera/ir/node.h"
 
@@ -156,10 +157,10 @@ DryRun::~DryRun() {
 
 MemoryStats DryRun::stats() const { return memory_stats(device_); }
 
-const std::vector<DryLaunch>& DryRun::launches() const {
+const std::vector<DryLaunch>& launches_of(const DryRun& run) {
   static const std::vector<DryLaunch> none;
   HeldStands s;
-  const auto log = s->launches.find(device_.index);
+  const auto log = s->launches.find(run.device().index);
   return log == s->launches.end() ? none : log->second;
 }
 

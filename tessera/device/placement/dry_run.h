@@ -3,22 +3,9 @@
 // Shapes, kernel specifications and the pool are real, but no memory is allocated and nothing is computed.
 #pragma once
 
-#include <memory>
-#include <vector>
-
-#include "tessera/device/launch/variant.h"
 #include "tessera/device/memory/storage.h"
-#include "tessera/ir/fwd.h"
 
 namespace tessera {
-
-/// A kernel launch in a dry run.
-struct DryLaunch {
-  std::shared_ptr<const ir::Function> function;
-  Variant variant;
-  std::array<std::uint64_t, 3> shape{};  ///< threads of a map kernel, blocks of a block kernel
-  std::vector<std::uint64_t> values;     ///< per parameter: the number of elements of a buffer, or the bits of a scalar
-};
 
 /// While this object exists, `device()` is a device with the properties and limits of `like`, but with unlimited
 /// memory. Allocations on it use no memory, launches and copies do nothing, and downloads return zeros. The placement
@@ -26,7 +13,7 @@ struct DryLaunch {
 class DryRun {
  public:
   explicit DryRun(Device like);  ///< Throws DeviceError if the device does not exist. Does not open it.
-  /// Simulates a device that does not have to exist. Records the launches.
+  /// Simulates a device that does not have to exist.
   explicit DryRun(const DeviceInfo& like);
   ~DryRun();
   DryRun(const DryRun&) = delete;
@@ -38,8 +25,6 @@ class DryRun {
   Device like() const { return like_; }
   /// Returns the memory statistics that the real device would have, since the start of the dry run.
   MemoryStats stats() const;
-  /// Returns the launches since the start of the dry run, if it was constructed with a DeviceInfo.
-  const std::vector<DryLaunch>& launches() const;
 
  private:
   Device like_, device_;
