@@ -254,8 +254,10 @@ namespace {
 
 static_assert(Structure::two == 2 && Structure::four == 4);  // The value of each of these classes is its stride.
 
-// Structure::form of a map kernel.
-enum Form : std::uint8_t { by_dimensions, linear };
+// Structure::form of a map kernel. In the last three, a thread computes several elements of a row on a GPU, so that it
+// has 16 bytes of an input in flight.
+enum Form : std::uint8_t { by_dimensions, linear, two_elements, four_elements, eight_elements };
+int elements_of(std::uint8_t form) { return form < two_elements ? 1 : 2 << (form - two_elements); }
 
 struct MapSpec {
   std::shared_ptr<const Structure> structure;
@@ -263,8 +265,9 @@ struct MapSpec {
   std::size_t hash() const { return structure->hash(); }
 };
 
-// One thread per element. Up to three merged dimensions are dimensions of the launch, innermost first. If there are
-// more, the outer ones are combined in the third. The linear form uses only the first dimension of the launch.
+// One thread per element, or for several elements of the innermost dimension. Up to three merged dimensions are
+// dimensions of the launch, innermost first. If there are more, the outer ones are combined in the third. The linear
+// form uses only the first dimension of the launch.
 ir::Function trace_map(const MapSpec& spec) {
   const Structure& s = *spec.structure;
   ir::Builder builder("fused_" + operation_names(s), ir::KernelKind::map);
@@ -288,13 +291,52 @@ ir::Function trace_map(const MapSpec& spec) {
     if (r >= 2) coordinates[r - 2] = ir::global_id(1);
     if (r >= 3) unravel(ir::global_id(2), r - 3);
   }
-  const auto values = trace.evaluate(coordinates);
-  for (std::size_t i = 0; i < s.outputs.size(); ++i) {
-    ir::Value v = values[static_cast<std::size_t>(s.output_nodes[i])];
-    if (v.dtype() != s.outputs[i]) v = ir::cast(s.outputs[i], v);
-    trace.output(i).store(trace.position(s.inputs.size() + i, coordinates), v);
+  const auto store = [&](const std::vector<ir::Value>& values) {
+    for (std::size_t i = 0; i < s.outputs.size(); ++i) {
+      ir::Value v = values[static_cast<std::size_t>(s.output_nodes[i])];
+      if (v.dtype() != s.outputs[i]) v = ir::cast(s.outputs[i], v);
+      trace.output(i).store(trace.position(s.inputs.size() + i, coordinates), v);
+    }
+  };
+  const int count = elements_of(s.form);
+  if (count == 1) {
+    store(trace.evaluate(coordinates));
+    return builder.finish();
   }
+  // Adjacent threads compute adjacent elements. All elements are loaded before any is stored.
+  const ir::Value first = coordinates[r - 1], step = ir::extent(0), end = trace.extent(r - 1);
+  const auto move_to = [&](int k) { coordinates[r - 1] = k == 0 ? first : first + step * k; };
+  ir::if_(
+      first + step * (count - 1) < end,
+      [&] {
+        std::vector<std::vector<ir::Value>> values;
+        for (int k = 0; k < count; ++k) move_to(k), values.push_back(trace.evaluate(coordinates));
+        for (int k = 0; k < count; ++k) move_to(k), store(values[static_cast<std::size_t>(k)]);
+      },
+      [&] {
+        for (int k = 0; k < count; ++k) {
+          move_to(k);
+          if (k == 0)
+            store(trace.evaluate(coordinates));
+          else
+            ir::if_(coordinates[r - 1] < end, [&] { store(trace.evaluate(coordinates)); });
+        }
+      });
   return builder.finish();
+}
+
+/// Returns the form in which threads of a GPU compute several elements, or by_dimensions if that is not faster: the
+/// kernel has no inputs, its rows are short, or there would be too few threads.
+Form several_elements(Device device, const Structure& s, const Shape& extents) {
+  constexpr std::int64_t shortest_row = 1024, fewest = 1 << 20;
+  constexpr std::size_t most_nodes = 24;  // more nodes need many registers per element
+  const DeviceKind kind = device_info(device).kind;
+  if ((kind != DeviceKind::discrete_gpu && kind != DeviceKind::integrated_gpu) || s.inputs.empty() ||
+      s.nodes.size() > most_nodes || extents.back() < shortest_row || element_count(extents) < fewest)
+    return by_dimensions;
+  std::size_t bytes = 8;
+  for (const DType t : s.inputs) bytes = std::min(bytes, dtype_size(t));
+  return bytes <= 2 && s.nodes.size() <= most_nodes / 2 ? eight_elements : bytes <= 4 ? four_elements : two_elements;
 }
 
 // True if the device may reject this launch because of its outer dimensions but would accept the same number of threads
@@ -330,10 +372,11 @@ void run_map(Fused& fused, const Shape& shape, L&& launched) {
   std::array<std::uint64_t, 3> threads = {1, 1, 1};
   for (std::size_t i = 0; i < e.size(); ++i)
     threads[std::min<std::size_t>(i, 2)] *= static_cast<std::uint64_t>(e[e.size() - 1 - i]);
-  structure.form = by_dimensions;
+  structure.form = several_elements(device, structure, e);
+  if (const int count = elements_of(structure.form); count > 1) threads[0] = (threads[0] - 1) / count + 1;
   if (needs_linear(device, threads)) {
     structure.form = linear;
-    threads = {threads[0] * threads[1] * threads[2], 1, 1};
+    threads = {static_cast<std::uint64_t>(element_count(shape)), 1, 1};
   }
   if (blocks_are_vectors(device.backend)) {
     const auto &inputs = fused.inputs(), &outputs = fused.outputs();

@@ -72,6 +72,33 @@ TEST_P(LargeGrids, CombinedOuterDimensionsCanExceedTheGridLimitInZ) {
   });
 }
 
+// On GPUs, a thread computes several elements of long rows. The number depends on the dtypes.
+TEST_P(LargeGrids, ThreadsComputeSeveralElements) {
+  run([] {
+    for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{1, (1 << 20) + 3}, {1025, 1027}})
+      for (const DType t : {DType::f32, DType::f16, DType::u8, DType::i64}) {
+        SCOPED_TRACE(std::string(dtype_name(t)) + ", " + std::to_string(columns) + " columns");
+        const auto n = static_cast<std::size_t>(rows * columns);
+        const auto data = bytes(rows * columns);
+        const Array x = Array::from(data, Shape{rows, columns}).astype(t), row = x.slice(0, 0, 1).copy();
+        const auto got = (x + row).astype(DType::i32).to_vector<std::int32_t>();
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < n; ++i) {
+          const int sum = data[i] + data[i % static_cast<std::size_t>(columns)];
+          wrong += got[i] != (t == DType::u8 ? sum % 256 : sum);
+        }
+        EXPECT_EQ(wrong, 0u);
+        Array in_place = x.copy();
+        in_place += 1;
+        in_place.assign(in_place.slice(1, 0, columns) + in_place);  // the output is also an input
+        const auto doubled = in_place.astype(DType::i32).to_vector<std::int32_t>();
+        for (std::size_t i = 0; i < n; ++i)
+          wrong += doubled[i] != (t == DType::u8 ? 2 * (data[i] + 1) % 256 : 2 * (data[i] + 1));
+        EXPECT_EQ(wrong, 0u);
+      }
+  });
+}
+
 TEST_P(LargeGrids, BroadcastsCanExceedTheGridLimitInY) {
   run([] {
     const std::int64_t refused = 65535 * 1024 + 1;  // too many for blocks of any size
