@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
+// The precompiled headers of the tests are those of this program (tests/CMakeLists.txt).
+int main() {}
