@@ -262,6 +262,10 @@ int check_table(const std::string& architecture, const std::string& file) {
     const Section* earlier = nullptr;
     for (const Case& c : cases())
       for (const KernelReport& r : merged(report_launches({architecture, compiler}, [&](Device d) { c.run(d); }))) {
+        if (!r.loops) {
+          std::printf("not installed: %s\n", r.unknown.c_str());
+          return 77;
+        }
         if (earlier == nullptr) {
           const std::string heading = heading_of(r);
           for (const Section& s : sections)

@@ -104,6 +104,7 @@ std::optional<OperationCount::Affine> OperationCount::affine_of(const ir::Functi
     return difference_of(fn, n.args[0], n.args[1], depth + 1);
   std::optional<Affine> a = affine_of(fn, n.args[0], depth + 1), b = affine_of(fn, n.args[1], depth + 1);
   if (op == ir::BinaryOp::min || op == ir::BinaryOp::max) {  // prefers the operand that depends on the launch
+    if (op == ir::BinaryOp::max && (!a || !b)) return {};
     if (!a || (b && b->from == Affine::nothing)) std::swap(a, b);
     return a;
   }
