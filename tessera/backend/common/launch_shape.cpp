@@ -6,7 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "tessera/backend/common/program.h"
 #include "tessera/base/error.h"
+#include "tessera/ir/node.h"
 
 namespace tessera::backend {
 
@@ -92,6 +94,13 @@ Grid grid_of(const KernelShape& kernel, const std::array<std::uint64_t, 3>& shap
   }
   if (kernel.emitted.flat) g.block = {threads_of(g.block), 1, 1};
   return g;
+}
+
+Grid grid_of(const CompileRequest& request, const emit::Dialect& dialect, const DeviceInfo& info,
+             const std::array<std::uint64_t, 3>& shape) {
+  const KernelShape kernel(*request.function, emitted_kernel(request, dialect, info),
+                           request.variant.index64 || request.function->index64);
+  return grid_of(kernel, shape, info.can, info.can.max_block_threads);
 }
 
 void bind_arguments(const KernelShape& kernel, const std::array<std::uint64_t, 3>& shape,

@@ -38,6 +38,10 @@ struct Grid {
 Grid grid_of(const KernelShape& kernel, const std::array<std::uint64_t, 3>& shape, const Capabilities& can,
              std::uint64_t block_threads);
 
+/// Returns the grid for a launch of a kernel that is not compiled for a device in this machine.
+Grid grid_of(const CompileRequest& request, const emit::Dialect& dialect, const DeviceInfo& info,
+             const std::array<std::uint64_t, 3>& shape);
+
 /// One argument of the emitted kernel, with the parameter that it belongs to.
 struct BoundArgument {
   emit::KernelArgument::Kind kind;

@@ -160,9 +160,7 @@ OfflineKernel RocmTarget::compile(const CompileRequest& request) {
 }
 
 OfflineTarget::Grid RocmTarget::grid(const CompileRequest& request, const std::array<std::uint64_t, 3>& shape) {
-  const backend::KernelShape kernel(*request.function, backend::emitted_kernel(request, dialect_, info_),
-                                    request.variant.index64 || request.function->index64);
-  const backend::Grid grid = backend::grid_of(kernel, shape, info_.can, info_.can.max_block_threads);
+  const backend::Grid grid = backend::grid_of(request, dialect_, info_, shape);
   return {grid.blocks, grid.block};
 }
 

@@ -149,6 +149,7 @@ DryRun::DryRun(Device like) : like_(like), device_(stand_for(device_info(like), 
 DryRun::~DryRun() {
   try {
     // If some arrays still exist, don't reuse the device, because the next dry run would count them.
+    if (!reusable_) HeldStands()->launches[device_.index] = {};
     if (!reusable_ || open_device(device_).pool.stats().live_bytes != 0) return;
     HeldStands()->idle.emplace(like_, device_.index);
   } catch (...) {  // out of memory or in a forked child: the index is not reused
