@@ -11,12 +11,6 @@
 
 namespace tessera {
 
-/// The activation of the gate in a feed-forward layer.
-enum class Gate : std::uint8_t {
-  silu,  ///< x * sigmoid(x)
-  gelu   ///< GELU with the tanh approximation
-};
-
 /// Describes how the decoder of an architecture differs from Llama.
 struct Architecture {
   std::string_view name;                    ///< the architecture's name in `general.architecture`

@@ -6,16 +6,17 @@
 #include <set>
 
 #include "tessera/llm/load_weights.h"
+#include "tessera/ops/transformer_layer.h"
 
 namespace tessera {
 
 struct Llama::Layer {
   Array attention_norm, feed_forward_norm;
   std::optional<Array> query_norm, key_norm, attention_post_norm, feed_forward_post_norm;
-  Weight query, key, value;                 ///< or `query` contains the rows of all three
-  Weight attention_output, gate, up, down;  ///< or `up` contains the rows of the gate before its own
-  std::optional<Array> query_bias, key_bias, value_bias;
-  std::optional<Array> output_bias, gate_bias, up_bias, down_bias;
+  std::vector<Weight> qkv;      ///< one to three weights whose rows together are those of queries, keys and values
+  std::vector<Weight> gate_up;  ///< one or two weights whose rows together are those of the gate and its partner
+  Weight attention_output, down;
+  std::optional<Array> qkv_bias, gate_up_bias, output_bias, down_bias;
   Rotary rotary;
   std::optional<Array> long_factors;  ///< used instead of rotary's factors for long texts
 };
@@ -121,17 +122,17 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
     const Device device = layers[static_cast<std::size_t>(i)];
     tensors.to(device);
     l.attention_norm = tensors.vector(p + "attn_norm.weight", c.width);
-    if (tensors.has(p + "attn_qkv.weight")) {
-      l.query = tensors.matrix(p + "attn_qkv.weight", queries + 2 * keys, c.width);
-      l.query_bias = tensors.optional_vector(p + "attn_qkv.bias", queries + 2 * keys);
-    } else {
-      l.query = tensors.matrix(p + "attn_q.weight", queries, c.width);
-      l.key = tensors.matrix(p + "attn_k.weight", keys, c.width);
-      l.value = tensors.matrix(p + "attn_v.weight", keys, c.width);
-      l.query_bias = tensors.optional_vector(p + "attn_q.bias", queries);
-      l.key_bias = tensors.optional_vector(p + "attn_k.bias", keys);
-      l.value_bias = tensors.optional_vector(p + "attn_v.bias", keys);
-    }
+    using Parts = std::vector<std::pair<std::string, std::int64_t>>;
+    const auto load_all = [&](const Parts& parts, std::vector<Weight>& weights, std::optional<Array>& bias) {
+      Parts names = parts;
+      for (auto& [name, rows] : names) name = p + name + ".weight";
+      weights = tensors.matrices(names, c.width);
+      for (std::size_t n = 0; n < parts.size(); ++n) names[n].first = p + parts[n].first + ".bias";
+      bias = tensors.optional_vectors(names);
+    };
+    load_all(tensors.has(p + "attn_qkv.weight") ? Parts{{"attn_qkv", queries + 2 * keys}}
+                                                : Parts{{"attn_q", queries}, {"attn_k", keys}, {"attn_v", keys}},
+             l.qkv, l.qkv_bias);
     if (c.head_norms) {
       l.query_norm = tensors.vector(p + "attn_q_norm.weight", c.head_size);
       l.key_norm = tensors.vector(p + "attn_k_norm.weight", c.head_size);
@@ -142,15 +143,11 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
     }
     l.attention_output = tensors.matrix(p + "attn_output.weight", c.width, queries);
     l.feed_forward_norm = tensors.vector(p + "ffn_norm.weight", c.width);
-    if (tensors.has(p + "ffn_gate.weight")) {
-      l.gate = tensors.matrix(p + "ffn_gate.weight", c.hidden, c.width);
-      l.gate_bias = tensors.optional_vector(p + "ffn_gate.bias", c.hidden);
-    }
-    const std::int64_t up_rows = l.gate.valid() ? c.hidden : 2 * c.hidden;
-    l.up = tensors.matrix(p + "ffn_up.weight", up_rows, c.width);
+    load_all(tensors.has(p + "ffn_gate.weight") ? Parts{{"ffn_gate", c.hidden}, {"ffn_up", c.hidden}}
+                                                : Parts{{"ffn_up", 2 * c.hidden}},
+             l.gate_up, l.gate_up_bias);
     l.down = tensors.matrix(p + "ffn_down.weight", c.width, c.hidden);
     l.output_bias = tensors.optional_vector(p + "attn_output.bias", c.width);
-    l.up_bias = tensors.optional_vector(p + "ffn_up.bias", up_rows);
     l.down_bias = tensors.optional_vector(p + "ffn_down.bias", c.width);
     // The layers of a device share one copy of the factors.
     if (!factors_on || *factors_on != device) {
@@ -193,12 +190,12 @@ void Llama::for_each_part(const Use& use) const {
   if (!config_.tied || devices_.back() != devices_.front()) use(output_);
   use(output_norm_);
   for (const Layer& l : layers_) {
-    for (const Weight* w : {&l.query, &l.key, &l.value, &l.attention_output, &l.gate, &l.up, &l.down})
-      if (w->valid()) use(*w);
+    for (const auto* weights : {&l.qkv, &l.gate_up})
+      for (const Weight& w : *weights) use(w);
+    use(l.attention_output), use(l.down);
     use(l.attention_norm), use(l.feed_forward_norm);
-    for (const auto* some :
-         {&l.query_bias, &l.key_bias, &l.value_bias, &l.output_bias, &l.gate_bias, &l.up_bias, &l.down_bias,
-          &l.query_norm, &l.key_norm, &l.attention_post_norm, &l.feed_forward_post_norm})
+    for (const auto* some : {&l.qkv_bias, &l.gate_up_bias, &l.output_bias, &l.down_bias, &l.query_norm, &l.key_norm,
+                             &l.attention_post_norm, &l.feed_forward_post_norm})
       if (*some) use(**some);
   }
 }
@@ -255,52 +252,27 @@ Array temperatures_of(const LlamaConfig& c, const Position& past, std::int64_t c
 
 }  // namespace
 
-Array Llama::attend(const Layer& l, const Array& x, std::size_t i, const Position& past, KeyValueCache& cache,
+Array Llama::attend(const Layer& l, ops::LinearInput& x, std::size_t i, const Position& past, KeyValueCache& cache,
                     const std::optional<Array>& temperatures) const {
-  const std::int64_t count = x.shape(0), size = config_.head_size;
   const LlamaConfig::Layer kind = config_.layer_kinds[i];
-  const Array h = rms_norm(x, l.attention_norm, config_.norm_epsilon);
-  std::vector<Array> qkv;
-  if (l.key.valid()) {
-    qkv = linear(h, {&l.query, &l.key, &l.value});
-    qkv[0] = with(std::move(qkv[0]), l.query_bias), qkv[1] = with(std::move(qkv[1]), l.key_bias);
-    qkv[2] = with(std::move(qkv[2]), l.value_bias);
-  } else {
-    const std::int64_t queries = config_.heads * size, keys = config_.key_heads * size;
-    const Array all = with(linear(h, l.query), l.query_bias);
-    qkv = {all.slice(1, 0, queries), all.slice(1, queries, queries + keys),
-           all.slice(1, queries + keys, queries + 2 * keys)};
+  ops::HeadOptions heads{config_.heads, config_.key_heads, config_.head_size};
+  if (kind.rotates) {
+    heads.rotary = l.rotary;
+    if (l.long_factors && cache.expected() > config_.original_context) heads.rotary->factors = l.long_factors;
   }
-  Rotary turn = l.rotary;
-  if (l.long_factors && cache.expected() > config_.original_context) turn.factors = l.long_factors;
-  const auto heads = [&](const Array& y, std::int64_t number) { return y.reshape({count, number, size}); };
-  const auto placed = [&](Array y, const std::optional<Array>& norm) {
-    if (norm) y = rms_norm(y, *norm, config_.norm_epsilon);
-    return kind.rotates ? rotary(y, past, turn) : y;
-  };
-  cache_store(cache.keys_[i], placed(heads(qkv[1], config_.key_heads), l.key_norm), past);
-  cache_store(cache.values_[i], heads(qkv[2], config_.key_heads), past);
-  Array queries = placed(heads(qkv[0], config_.heads), l.query_norm);
-  if (temperatures) queries = queries * temperatures->to(x.device());
-  const Array seen = attention(queries, cache.keys_[i], cache.values_[i], past, config_.attention_scale, kind.window,
-                               config_.attention_cap);
-  Array y = with(linear(seen.reshape({count, config_.heads * size}), l.attention_output), l.output_bias);
+  heads.bias = l.qkv_bias, heads.query_norm = l.query_norm, heads.key_norm = l.key_norm;
+  heads.epsilon = config_.norm_epsilon;
+  Array queries = ops::rotate_and_store(ops::linear(x, l.qkv), heads, past, cache.keys_[i], cache.values_[i]);
+  if (temperatures) queries = queries * temperatures->to(queries.device());
+  ops::LinearInput seen = ops::attention(queries, cache.keys_[i], cache.values_[i], past, config_.attention_scale,
+                                         kind.window, config_.attention_cap, l.attention_output);
+  const Array y = with(ops::linear(seen, {&l.attention_output, 1})[0], l.output_bias);
   return l.attention_post_norm ? rms_norm(y, *l.attention_post_norm, config_.norm_epsilon) : y;
 }
 
-Array Llama::feed_forward(const Layer& l, const Array& x) const {
-  const Array f = rms_norm(x, l.feed_forward_norm, config_.norm_epsilon);
-  std::vector<Array> inner;
-  if (l.gate.valid()) {
-    inner = linear(f, {&l.gate, &l.up});
-    inner[0] = with(std::move(inner[0]), l.gate_bias), inner[1] = with(std::move(inner[1]), l.up_bias);
-  } else {
-    const Array both = with(linear(f, l.up), l.up_bias);
-    inner = {both.slice(1, 0, config_.hidden), both.slice(1, config_.hidden, 2 * config_.hidden)};
-  }
-  const Array gated = config_.gate == Gate::gelu ? gelu_gate(std::move(inner[0]), std::move(inner[1]))
-                                                 : silu_gate(std::move(inner[0]), std::move(inner[1]));
-  Array y = with(linear(gated, l.down), l.down_bias);
+Array Llama::feed_forward(const Layer& l, ops::LinearInput& x) const {
+  ops::LinearInput gated = ops::gate(x, l.gate_up, l.gate_up_bias, config_.gate, l.down);
+  const Array y = with(ops::linear(gated, {&l.down, 1})[0], l.down_bias);
   return l.feed_forward_post_norm ? rms_norm(y, *l.feed_forward_post_norm, config_.norm_epsilon) : y;
 }
 
@@ -311,13 +283,24 @@ Array Llama::run(const Array& ids, const Position& past, KeyValueCache& cache, b
   std::optional<Array> temperatures;  // not needed within the original context, where all factors are 1
   if (config_.temperature_scale != 0 && cache.capacity() > config_.original_context)
     temperatures = temperatures_of(config_, past, count, device());
+  std::optional<Array> y;  // the output of the last part of a layer, which is added to x together with the next norm
+  const auto normalised = [&](const Array& norm, std::span<const Weight> next) {
+    ops::AddNorm both = ops::add_rms_norm(x, y, norm, config_.norm_epsilon, next);
+    x = std::move(both.sum), y.reset();
+    return std::move(both.normalised);
+  };
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    x = x.to(devices_[i]);
-    x = x + attend(layers_[i], x, i, past, cache, temperatures);
-    x = x + feed_forward(layers_[i], x);
+    const Layer& l = layers_[i];
+    if (x.device() != devices_[i]) x = (y ? x + *y : x).to(devices_[i]), y.reset();
+    ops::LinearInput h = normalised(l.attention_norm, l.qkv);
+    y = attend(l, h, i, past, cache, temperatures);
+    ops::LinearInput f = normalised(l.feed_forward_norm, l.gate_up);
+    y = feed_forward(l, f);
   }
-  if (!all_logits && count > 1) x = x.slice(0, count - 1, count);
-  Array logits = linear(rms_norm(x, output_norm_, config_.norm_epsilon), output_);
+  if (!all_logits && count > 1)
+    for (Array* rows : {&x, &*y}) *rows = rows->slice(0, count - 1, count);
+  ops::LinearInput last = normalised(output_norm_, {&output_, 1});
+  Array logits = ops::linear(last, {&output_, 1})[0];
   if (config_.output_cap > 0) logits = tanh(logits / config_.output_cap) * config_.output_cap;
   return logits;
 }

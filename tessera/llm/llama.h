@@ -16,6 +16,10 @@
 
 namespace tessera {
 
+namespace ops {
+class LinearInput;
+}
+
 /// Called before each tensor is loaded, with its name, the number of bytes loaded so far, and the total number of
 /// bytes.
 using LoadProgress = Callback<void(const std::string& tensor, std::uint64_t done, std::uint64_t total)>;
@@ -136,9 +140,9 @@ class Llama {
   friend class Decoder;
   template <class Use>
   void for_each_part(const Use& use) const;
-  Array attend(const Layer& l, const Array& x, std::size_t i, const Position& past, KeyValueCache& cache,
+  Array attend(const Layer& l, ops::LinearInput& x, std::size_t i, const Position& past, KeyValueCache& cache,
                const std::optional<Array>& temperatures) const;
-  Array feed_forward(const Layer& l, const Array& x) const;
+  Array feed_forward(const Layer& l, ops::LinearInput& x) const;
   void check_tokens(std::span<const std::int32_t> tokens, const KeyValueCache& cache) const;
   /// Returns the logits of `ids` (count,), whose first position is `past`. Writes the arrays of the cache but does not
   /// change its length.

@@ -22,6 +22,30 @@ std::optional<std::size_t> layer_of(std::string_view name) {
   return layer;
 }
 
+/// Matrices with the same columns whose products are needed together.
+constexpr std::pair<std::string_view, std::string_view> joined_pairs[] = {
+    {".attn_q.weight", ".attn_k.weight"}, {".attn_k.weight", ".attn_v.weight"}, {".ffn_gate.weight", ".ffn_up.weight"}};
+
+/// Returns the tensor whose name is `name` with its ending `from` replaced by `to`.
+const GgufTensor* other_part(const GgufFile& file, std::string_view name, std::string_view from, std::string_view to) {
+  if (!name.ends_with(from)) return nullptr;
+  return file.find_tensor(std::string(name.substr(0, name.size() - from.size())) + std::string(to));
+}
+/// Returns the tensor that follows `name` in joined_pairs, if the file has it.
+const GgufTensor* follower(const GgufFile& file, std::string_view name) {
+  for (const auto& [first, second] : joined_pairs)
+    if (const GgufTensor* t = other_part(file, name, first, second)) return t;
+  return nullptr;
+}
+/// True if the tensor follows one of the same type and columns in joined_pairs. Both are then parts of one weight.
+bool joins(const GgufFile& file, std::string_view name) {
+  const GgufTensor& t = file.tensor(name);
+  for (const auto& [first, second] : joined_pairs)
+    if (const GgufTensor* before = other_part(file, name, second, first))
+      return before->type == t.type && before->dims.size() == 2 && t.dims.size() == 2 && before->dims[0] == t.dims[0];
+  return false;
+}
+
 }  // namespace
 
 TensorLoader::TensorLoader(const GgufFile& file, std::span<const Device> layers, const LoadProgress& progress)
@@ -30,13 +54,16 @@ TensorLoader::TensorLoader(const GgufFile& file, std::span<const Device> layers,
   for (const GgufTensor& t : file.tensors()) {
     total_ += t.bytes;
     const auto format = weight_format(t.type);
-    if (t.dims.size() != 2 || !format) continue;
+    if (t.dims.size() != 2 || !format || joins(file, t.name)) continue;
+    std::int64_t rows = static_cast<std::int64_t>(t.dims[1]);
+    for (const GgufTensor* next = follower(file, t.name); next && joins(file, next->name);
+         next = follower(file, next->name))
+      rows += static_cast<std::int64_t>(next->dims[1]);
     const std::optional<std::size_t> layer = layer_of(t.name);
     const Device device = layer                           ? layers[std::min(*layer, layers.size() - 1)]
                           : t.name == "token_embd.weight" ? layers.front()
                                                           : layers.back();
-    memory_of(device, label)
-        .expect(*format, static_cast<std::int64_t>(t.dims[1]), static_cast<std::int64_t>(t.dims[0]));
+    memory_of(device, label).expect(*format, rows, static_cast<std::int64_t>(t.dims[0]));
   }
 }
 
@@ -46,12 +73,36 @@ WeightMemory& TensorLoader::memory_of(Device device, const std::string& label) {
 }
 
 Weight TensorLoader::matrix(const std::string& name, std::int64_t rows, std::int64_t columns) {
-  const GgufTensor& t = checked(name, {columns, rows});
-  const auto format = weight_format(t.type);
-  if (!format) wrong(t, "matrices of this type are not supported", supported_ggml_types() + " are supported");
-  return Weight::pack(
-      *format, t.bytes, [&](std::uint64_t offset, std::span<std::byte> to) { file_.read(t, offset, to); }, rows,
-      columns, memory_of(device_, name), name);
+  const std::pair<std::string, std::int64_t> part{name, rows};
+  return matrices({&part, 1}, columns)[0];
+}
+
+std::vector<Weight> TensorLoader::matrices(std::span<const std::pair<std::string, std::int64_t>> parts,
+                                           std::int64_t columns) {
+  std::vector<Weight> weights;
+  while (!parts.empty()) {
+    std::vector<const GgufTensor*> tensors;
+    std::uint64_t bytes = 0;
+    std::int64_t rows = 0;
+    do {
+      const GgufTensor& t = checked(parts.front().first, {columns, parts.front().second});
+      tensors.push_back(&t), bytes += t.bytes, rows += parts.front().second;
+      parts = parts.subspan(1);
+    } while (!parts.empty() && has(parts.front().first) && joins(file_, parts.front().first));
+    const std::string& name = tensors.front()->name;
+    const auto format = weight_format(tensors.front()->type);
+    if (!format)
+      wrong(*tensors.front(), "matrices of this type are not supported", supported_ggml_types() + " are supported");
+    const auto read = [&](std::uint64_t offset, std::span<std::byte> to) {
+      for (const GgufTensor* t : tensors) {
+        const std::size_t count = offset < t->bytes ? std::min<std::uint64_t>(t->bytes - offset, to.size()) : 0;
+        if (count > 0) file_.read(*t, offset, to.first(count));
+        to = to.subspan(count), offset = offset < t->bytes ? 0 : offset - t->bytes;
+      }
+    };
+    weights.push_back(Weight::pack(*format, bytes, read, rows, columns, memory_of(device_, name), name));
+  }
+  return weights;
 }
 
 Array TensorLoader::vector(const std::string& name, std::int64_t size) {
@@ -73,6 +124,14 @@ Array TensorLoader::vector(const std::string& name, std::int64_t size) {
 std::optional<Array> TensorLoader::optional_vector(const std::string& name, std::int64_t size) {
   if (!has(name)) return std::nullopt;
   return vector(name, size);
+}
+
+std::optional<Array> TensorLoader::optional_vectors(std::span<const std::pair<std::string, std::int64_t>> parts) {
+  if (std::ranges::none_of(parts, [&](const auto& part) { return has(part.first); })) return std::nullopt;
+  std::vector<Array> found;
+  for (const auto& [name, size] : parts)
+    found.push_back(has(name) ? vector(name, size) : Array::zeros({size}, DType::f32, device_));
+  return concatenate(found, 0).eval();
 }
 
 void TensorLoader::wrong(const GgufTensor& t, const std::string& what, const std::string& remedy) const {

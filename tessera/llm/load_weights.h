@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/array/array.h"
@@ -27,10 +28,16 @@ class TensorLoader {
   void to(Device device) { device_ = device; }
   /// Loads a matrix. Throws FormatError if the tensor is missing or has the wrong shape or an unsupported type.
   Weight matrix(const std::string& name, std::int64_t rows, std::int64_t columns);
+  /// Loads several matrices, given by name and number of rows. Consecutive matrices of the same type become one weight,
+  /// so that they are multiplied by one kernel.
+  std::vector<Weight> matrices(std::span<const std::pair<std::string, std::int64_t>> parts, std::int64_t columns);
   /// Loads a vector of type f32, f16 or bf16 and converts it to f32. Throws the same errors as `matrix`.
   Array vector(const std::string& name, std::int64_t size);
   bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
   std::optional<Array> optional_vector(const std::string& name, std::int64_t size);
+  /// Loads several vectors, given by name and size, and concatenates them. Missing ones are zeros. Returns std::nullopt
+  /// if all are missing.
+  std::optional<Array> optional_vectors(std::span<const std::pair<std::string, std::int64_t>> parts);
 
  private:
   [[noreturn]] void wrong(const GgufTensor& tensor, const std::string& what, const std::string& remedy) const;

@@ -2,13 +2,18 @@
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/kernel_family.h"
 #include "tessera/ops/kernels.h"
+#include "tessera/ops/transformer_layer.h"
 
 namespace tessera {
 
 using ops::AttentionSpec;
 
-Array attention(const Array& q, const Array& keys, const Array& values, const Position& past, float scale,
-                std::int64_t window, float cap) {
+namespace {
+
+/// Returns the result (tokens, heads, head size). If a second kernel combines parts of it, and there is a `layout`,
+/// sets `in_layout` and returns the result in that layout.
+Array attend(const Array& q, const Array& keys, const Array& values, const Position& past, float scale,
+             std::int64_t window, float cap, const std::optional<ops::InputLayout>& layout, bool& in_layout) {
   const detail::Operation operation("attention", q, keys, values);
   detail::check_no_rule("attention", q, keys, values);
   const auto attributes = [&] {
@@ -90,11 +95,36 @@ Array attention(const Array& q, const Array& keys, const Array& values, const Po
   const Array work = Array::empty({tokens * heads, parts, head_size + 2}, DType::f32, q.device());
   args.push_back(LaunchArgument(work.view())), args.push_back(LaunchArgument::index(parts));
   family(spec).launch(grid, std::span(args));
+  ops::AttentionCombineSpec combined = ops::choose_attention_combine(head_size);
+  std::int64_t rows_of_result = tokens;
+  if (layout && (!layout->quantised || head_size % 32 == 0)) {
+    combined.out = *layout, in_layout = true;
+    out = ops::empty_input(*layout, tokens, heads * head_size, q.device());
+    rows_of_result = ops::ceil_div(tokens, layout->tokens) * layout->tokens;
+  }
   static auto& combine = *new KernelFamily<ops::AttentionCombineSpec>(ops::trace_attention_combine);
-  const ops::AttentionCombineSpec combined{static_cast<std::uint32_t>(head_size), head_size > 64 ? 128u : 64u};
-  combine(combined).launch({static_cast<std::uint64_t>(tokens * heads), 1, 1},
-                           {work.view(), out.view(), LaunchArgument::index(parts)});
+  combine(combined).launch({static_cast<std::uint64_t>(rows_of_result * heads), 1, 1},
+                           {work.view(), out.view(), LaunchArgument::index(parts), LaunchArgument::index(heads),
+                            LaunchArgument::index(tokens)});
   return operation.finish(std::move(out), attributes);
+}
+
+}  // namespace
+
+Array attention(const Array& q, const Array& keys, const Array& values, const Position& past, float scale,
+                std::int64_t window, float cap) {
+  bool in_layout = false;
+  return attend(q, keys, values, past, scale, window, cap, {}, in_layout);
+}
+
+ops::LinearInput ops::attention(const Array& q, const Array& keys, const Array& values, const Position& past,
+                                float scale, std::int64_t window, float cap, const Weight& next) {
+  std::optional<InputLayout> layout;
+  if (combines_operations(tiles_of(q.device()))) layout = common_layout({&next, 1}, q.shape(0));
+  bool in_layout = false;
+  const Array out = attend(q, keys, values, past, scale, window, cap, layout, in_layout);
+  const std::int64_t tokens = q.shape(0), columns = q.shape(1) * q.shape(2);
+  return in_layout ? LinearInput(out, *layout, tokens, columns) : LinearInput(out.reshape({tokens, columns}));
 }
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "tessera/ops/input_store.h"
 #include "tessera/ops/kernels.h"
 
 namespace tessera::ops {
@@ -12,6 +13,11 @@ namespace tessera::ops {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// Returns `value`, or 0 while all scores are -inf, so that exp(-inf - 0) keeps all sums at 0.
+ir::Value shift_of(ir::Value value) {
+  return ir::select(value == ir::literal(DType::f32, -infinity), ir::literal(DType::f32, 0), value);
+}
 
 struct Parameters {
   ir::BufferRef q, keys, values, out;
@@ -95,7 +101,7 @@ void one_query(const AttentionSpec& spec) {
     for (std::size_t i = 1; i < mine.size(); ++i) top = ir::max(top, mine[i]);
     const ir::Value before = largest.get(), now = ir::max(before, ir::block_max(top));
     // While all scores are -inf, the shift is 0, so that exp(-inf - 0) keeps all sums at 0.
-    const ir::Value shift = ir::select(now == ir::literal(DType::f32, -infinity), ir::literal(DType::f32, 0), now);
+    const ir::Value shift = shift_of(now);
     const ir::Value shrink = ir::exp(before - shift);
     ir::Value part = ir::literal(DType::f32, 0);
     for (std::size_t i = 0; i < mine.size(); ++i) {
@@ -188,7 +194,7 @@ void many_queries(const AttentionSpec& spec) {
           ir::select(sees, p.capped(score[static_cast<std::size_t>(j)].get()), ir::literal(DType::f32, -infinity)));
       now = ir::max(now, e.back());
     }
-    const ir::Value shift = ir::select(now == ir::literal(DType::f32, -infinity), ir::literal(DType::f32, 0), now);
+    const ir::Value shift = shift_of(now);
     const ir::Value shrink = ir::exp(largest.get() - shift);
     ir::Value part = weight.get() * shrink;
     for (ir::Value& v : e) v = ir::exp(v - shift), part = part + v;
@@ -210,11 +216,6 @@ void many_queries(const AttentionSpec& spec) {
 
 constexpr int row_lanes = 16;               // lanes that read a row of a key or value together
 constexpr std::int64_t shortest_part = 64;  // positions
-
-/// Returns `value`, or 0 while all scores are -inf, so that exp(-inf - 0) keeps all sums at 0.
-ir::Value shift_of(ir::Value value) {
-  return ir::select(value == ir::literal(DType::f32, -infinity), ir::literal(DType::f32, 0), value);
-}
 
 // One block per part of the positions, for a few queries with the same key head, so that their keys and values are read
 // once. The lanes form slots of 16, which read one row at a time and need no barrier. Each slot has its own state.
@@ -335,34 +336,86 @@ void part_of_positions(const AttentionSpec& spec) {
 
 }  // namespace
 
-// One block per query. Each thread combines the parts of some elements.
+// One block per query. Each thread has four elements of the result, for some of the parts, which it loads before it
+// uses them.
 ir::Function trace_attention_combine(const AttentionCombineSpec& spec) {
-  ir::Builder builder("attention_combine", ir::KernelKind::block, {spec.threads, 1, 1});
+  constexpr int together = 4, elements = 4;
+  const int head_size = static_cast<int>(spec.head_size), length = head_size + 2;
+  const int slices = static_cast<int>(spec.slices), lanes = (head_size + elements - 1) / elements;
+  ir::Builder builder(spec.out.quantised ? "attention_combine_quantise" : "attention_combine", ir::KernelKind::block,
+                      {static_cast<std::uint32_t>(lanes), spec.slices, 1});
   ir::Builder::Scope scope(builder);
   const auto work = ir::buffer_param("work", DType::f32, ir::Access::read);
-  const auto out = ir::buffer_param("out", DType::f32, ir::Access::read_write);
-  const ir::Value parts = ir::scalar_param("parts", DType::index), row = ir::block_id(0), lane = ir::thread_id(0);
-  const int head_size = static_cast<int>(spec.head_size), length = head_size + 2;
-  const ir::Value base = row * parts * length;
-  const ir::Variable top(DType::f32, ir::literal(DType::f32, -infinity)), total(DType::f32, 0.0f);
-  ir::for_(0, parts, [&](ir::Value part) { top.set(ir::max(top.get(), work.load(base + part * length + head_size))); });
-  const ir::Value shift = shift_of(top.get());
-  ir::for_(0, parts, [&](ir::Value part) {
-    const ir::Value state = base + part * length + head_size;
-    total.set(ir::fma(ir::exp(work.load(state) - shift), work.load(state + 1), total.get()));
+  const auto out = ir::buffer_param("out", spec.out.quantised ? DType::u32 : DType::f32, ir::Access::read_write);
+  const ir::Value parts = ir::scalar_param("parts", DType::index), heads = ir::scalar_param("heads", DType::index),
+                  tokens = ir::scalar_param("tokens", DType::index);
+  const ir::Value lane = ir::thread_id(0), slice = ir::thread_id(1);
+  const ir::Value token = ir::block_id(0) / heads, head = ir::block_id(0) % heads;
+  // The blocks that pad the last tile repeat the work for the last token.
+  const ir::Value base = (ir::min(token, tokens - 1) * heads + head) * parts * length;
+  const ir::Value infinite = ir::literal(DType::f32, -infinity), zero = ir::literal(DType::f32, 0);
+  const auto exists = [&](int e) {
+    return lanes * elements == head_size ? ir::Value() : lane * elements + e < head_size;
+  };
+
+  const ir::Variable top(DType::f32, infinite), total(DType::f32, 0.0f);
+  std::vector<ir::Variable> sums;
+  for (int e = 0; e < elements; ++e) sums.emplace_back(DType::f32, 0.0f);
+  ir::for_(slice, parts, slices * together, [&](ir::Value first) {
+    std::vector<ir::Value> tops, totals, values;
+    for (int u = 0; u < together; ++u) {
+      const ir::Value part = first + u * slices, is = part < parts, state = base + part * length;
+      tops.push_back(work.load_if(is, state + head_size, infinite));
+      totals.push_back(work.load_if(is, state + (head_size + 1), zero));
+      for (int e = 0; e < elements; ++e)
+        values.push_back(load_at(work, state + lane * elements + e, exists(e).valid() ? is && exists(e) : is));
+    }
+    ir::Value now = top.get();
+    for (const ir::Value& t : tops) now = ir::max(now, t);
+    const ir::Value shift = shift_of(now), shrink = ir::exp(top.get() - shift);
+    ir::Value all = total.get() * shrink;
+    for (std::size_t u = 0; u < tops.size(); ++u)
+      tops[u] = ir::exp(tops[u] - shift), all = ir::fma(tops[u], totals[u], all);
+    for (std::size_t e = 0; e < elements; ++e) {
+      ir::Value v = sums[e].get() * shrink;
+      for (std::size_t u = 0; u < tops.size(); ++u) v = ir::fma(tops[u], values[u * elements + e], v);
+      sums[e].set(v);
+    }
+    total.set(all), top.set(now);
   });
-  for_lanes(ir::index_literal(head_size), spec.threads, lane, [&](ir::Value d, ir::Value is) {
-    const auto store = [&] {
-      const ir::Variable sum(DType::f32, 0.0f);
-      ir::for_(0, parts, [&](ir::Value part) {
-        const ir::Value state = base + part * length;
-        sum.set(ir::fma(ir::exp(work.load(state + head_size) - shift), work.load(state + d), sum.get()));
-      });
-      out.store(row * head_size + d, sum.get() / total.get());
-    };
-    is.valid() ? ir::if_(is, store) : store();
-  });
+
+  // Every slice combines the states of all slices; the first one stores the result.
+  const auto room = [&](int count) { return ir::shared(DType::f32, static_cast<std::uint64_t>(count * slices)); };
+  const auto slice_tops = room(1), slice_totals = room(1), slice_sums = room(lanes * elements);
+  ir::if_(lane == 0, [&] { slice_tops.store(slice, top.get()), slice_totals.store(slice, total.get()); });
+  for (int e = 0; e < elements; ++e)
+    slice_sums.store((slice * elements + e) * lanes + lane, sums[static_cast<std::size_t>(e)].get());
+  ir::barrier();
+  ir::Value highest = slice_tops.load(0);
+  for (int s = 1; s < slices; ++s) highest = ir::max(highest, slice_tops.load(s));
+  const ir::Value shift = shift_of(highest);
+  ir::Value weight = zero;
+  std::array<ir::Value, elements> v = {zero, zero, zero, zero}, stores;
+  for (int s = 0; s < slices; ++s) {
+    const ir::Value factor = ir::exp(slice_tops.load(s) - shift);
+    weight = ir::fma(factor, slice_totals.load(s), weight);
+    for (int e = 0; e < elements; ++e) {
+      ir::Value& sum = v[static_cast<std::size_t>(e)];
+      sum = ir::fma(factor, slice_sums.load((s * elements + e) * lanes + lane), sum);
+    }
+  }
+  for (int e = 0; e < elements; ++e) {
+    v[static_cast<std::size_t>(e)] = v[static_cast<std::size_t>(e)] / weight;
+    stores[static_cast<std::size_t>(e)] = exists(e).valid() ? slice == 0 && exists(e) : slice == 0;
+  }
+  InputStore{spec.out, out, heads * head_size}(token, head * head_size + lane * elements, v, stores);
   return builder.finish();
+}
+
+AttentionCombineSpec choose_attention_combine(std::int64_t head_size) {
+  AttentionCombineSpec s{static_cast<std::uint32_t>(head_size)};
+  while (2 * s.slices * (s.head_size + 3) / 4 <= 128) s.slices *= 2;
+  return s;
 }
 
 std::int64_t attention_parts(const AttentionSpec& spec, std::int64_t tokens, std::int64_t heads, std::int64_t group,

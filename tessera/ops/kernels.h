@@ -74,6 +74,8 @@ ir::Value activate(Activation activation, ir::Value x);
 /// - the bits of the scale times the sum;
 /// - 8 words of 4 integers each.
 inline constexpr std::uint32_t activation_words = 12, activation_heading = 4;
+/// The number of threads that quantise a block of 32 together and exchange values as part of a subgroup.
+inline constexpr std::uint32_t input_lanes = 8;
 
 /// A packed weight. `group` rows are interleaved: their values for the same column are adjacent. The layouts are:
 /// - f32, f16, bf16: [group][column][row]
@@ -86,13 +88,34 @@ struct WeightSpec {
   DType scale = DType::f16;
   friend bool operator==(const WeightSpec&, const WeightSpec&) = default;
 };
+/// The layout of activations that are multiplied by a weight. Activations are in tiles of `tokens` tokens; the last
+/// tile is padded with copies of the last token.
+/// - not quantised: f32 [tile][column][token]
+/// - quantised: u32 [tile][column / 32][token][word], so that the load offsets of a product are constants
+struct InputLayout {
+  bool quantised = false;
+  std::uint32_t tokens = 1;
+  std::int32_t offset = 0;  ///< the sums of the integers are multiplied by -offset
+  bool halves = false;      ///< true: one sum per 16 columns; false: one sum for all 32 columns, followed by 0
+  friend bool operator==(const InputLayout&, const InputLayout&) = default;
+  std::uint64_t bits() const {
+    return std::uint64_t{quantised} | std::uint64_t{halves} << 1 | std::uint64_t{tokens} << 8 |
+           static_cast<std::uint64_t>(offset) << 32;
+  }
+};
+/// A product of activations with a weight. If `gated`, the first half of the weight's rows are gates, and the result is
+/// the activation of each gate times its row of the second half, in the layout `out`. This requires slices, groups of
+/// 32 rows, and halves of whole groups.
 struct LinearSpec {
   WeightSpec weight;
   std::uint32_t tokens = 1, slices = 1;
+  bool gated = false;
+  Gate gate = Gate::silu;
+  InputLayout out = {};
   friend bool operator==(const LinearSpec&, const LinearSpec&) = default;
   std::size_t hash() const {
     return hash_of({static_cast<std::uint64_t>(weight.format), weight.group, static_cast<std::uint64_t>(weight.scale),
-                    tokens, slices});
+                    tokens, slices, gated, static_cast<std::uint64_t>(gate), out.bits()});
   }
 };
 /// A product with many tokens, using CPU vectors. A block unpacks `depth` steps (parts of 32 columns if quantised, else
@@ -107,17 +130,13 @@ struct LinearPanelSpec {
                     tokens, tiles, groups, depth, together});
   }
 };
-/// Quantises activations in tiles of `tokens` tokens. The layout is [tile][column / 32][token][word]: the words of the
-/// same columns are adjacent, so that the load offsets of a product are constants. The last tile is padded with copies
-/// of the last token.
+/// Quantises activations of f32 to 8-bit integers in blocks of 32.
 struct QuantiseSpec {
-  std::uint32_t tokens = 1;
-  std::int32_t offset = 0;  ///< the sums of the integers are multiplied by -offset
-  bool halves = false;      ///< true: one sum per 16 columns; false: one sum for all 32 columns, followed by 0
-  std::uint32_t lanes =
-      0;  ///< threads that process a block of 32 together, as one vector; 0 means one thread per block
+  InputLayout out;  ///< quantised
+  /// threads that process a block of 32 together, as one vector; 0 means one thread per block
+  std::uint32_t lanes = 0;
   friend bool operator==(const QuantiseSpec&, const QuantiseSpec&) = default;
-  std::size_t hash() const { return hash_of({tokens, static_cast<std::uint64_t>(offset), halves, lanes}); }
+  std::size_t hash() const { return hash_of({out.bits(), lanes}); }
 };
 struct GatherSpec {
   WeightSpec weight;
@@ -357,6 +376,13 @@ struct RotarySpec {
   }
 };
 ir::Function trace_rotary(const RotarySpec& spec);
+/// Throws the errors of rotary().
+void check_rotary(const Rotary& how, std::int64_t head_size, const Position& first_position, std::int64_t tokens,
+                  Device device);
+/// Appends the arguments of a rotation to `args`: its tables, the number of pairs, and the magnitude. `in_memory` is
+/// only copied to the returned specification.
+RotarySpec rotary_arguments(const Rotary& how, DType x, std::int64_t head_size, bool in_memory, Device device,
+                            std::vector<LaunchArgument>& args);
 struct StoreSpec {
   DType rows = DType::f32, cache = DType::f32;
   bool in_memory = false;
@@ -402,10 +428,12 @@ std::int64_t attention_parts(const AttentionSpec& spec, std::int64_t tokens, std
 /// Combines the parts of `parts`. In the workspace, each part of each query has its sums of weighted values, the
 /// maximum of its scores, and the sum of its weights.
 struct AttentionCombineSpec {
-  std::uint32_t head_size = 64, threads = 64;
+  std::uint32_t head_size = 64, slices = 1;  ///< `slices` groups of threads divide the parts among them
+  InputLayout out = {};                      ///< the layout of the results: a row has all heads of a token
   friend bool operator==(const AttentionCombineSpec&, const AttentionCombineSpec&) = default;
-  std::size_t hash() const { return hash_of({head_size, threads}); }
+  std::size_t hash() const { return hash_of({head_size, slices, out.bits()}); }
 };
 ir::Function trace_attention_combine(const AttentionCombineSpec& spec);
+AttentionCombineSpec choose_attention_combine(std::int64_t head_size);
 
 }  // namespace tessera::ops

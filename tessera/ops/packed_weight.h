@@ -112,10 +112,10 @@ struct WeightPart {
 };
 WeightPart part_of(const PackedWeight& weight, ir::Value part, ir::Value lane);
 
-/// Multiplies a part of a row of the weight by the same part of each token and adds the products to `sums`. The words
-/// of the tokens begin at `x_at`.
+/// Multiplies a part of a row of the weight by the same part of each token and adds the products to `sums`, starting
+/// with sum `first`. The words of the tokens begin at `x_at`.
 void add_part(const WeightLayout& f, const WeightPart& w, const ir::BufferRef& x, const std::vector<ir::Value>& x_at,
-              Sums& sums);
+              Sums& sums, std::size_t first = 0);
 
 /// Returns the lower or upper byte of a factor word as a number.
 ir::Value unsigned_byte(ir::Value word, bool upper);

@@ -13,6 +13,7 @@
 #include "tessera/device/queue/recorder.h"
 #include "tessera/ir/semantics.h"
 #include "tessera/ops/kernels.h"
+#include "tessera/ops/layer_kernels.h"
 
 namespace tessera {
 
@@ -48,50 +49,57 @@ LaunchArgument argument(const Position& position) {
 }
 
 // Angles are exact for every position. A frequency is stored in turns per position: as a 32-bit fraction, which wraps
-// like an angle, and the remainder as f32. The launch dimensions are: pairs and elements that are not rotated; heads;
-// tokens.
+// like an angle, and the remainder as f32.
+RotaryParameters::RotaryParameters(const RotarySpec& s) : spec(s) {
+  // one number per pair, in units of 2^-32 turns per position
+  turns = ir::buffer_param("turns", DType::u32, ir::Access::read);
+  // one remainder per pair, then one full value per pair
+  rest_turns = ir::buffer_param("rest_turns", DType::f32, ir::Access::read);
+  if (spec.factors) factors = ir::buffer_param("factors", DType::f32, ir::Access::read);
+  pairs = ir::scalar_param("pairs", DType::index);
+  if (spec.magnitude) magnitude = ir::scalar_param("magnitude", DType::f32);
+}
+
+std::pair<ir::Value, ir::Value> RotaryParameters::rotate(ir::Value i, ir::Value position, ir::Value u,
+                                                         ir::Value v) const {
+  const ir::Value whole =
+      ir::cast(DType::f32, ir::bitcast(DType::i32, turns.load(i) * ir::cast(DType::u32, position))) * 0x1p-32;
+  const ir::Value real_position = ir::cast(DType::f32, position);
+  ir::Value angle = ir::fma(real_position, rest_turns.load(i), whole);
+  if (spec.factors) {
+    const ir::Value factor = factors.load(i);
+    const ir::Value slow = real_position * (rest_turns.load(pairs + i) / factor);
+    angle = ir::select(factor == 1, angle, slow - ir::rint(slow));
+  }
+  angle = angle * static_cast<float>(2 * std::numbers::pi);
+  ir::Value c = ir::cos(angle), s = ir::sin(angle);
+  if (spec.magnitude) c = c * magnitude, s = s * magnitude;
+  return {u * c - v * s, u * s + v * c};
+}
+
+// The launch dimensions are: pairs and elements that are not rotated; heads; tokens.
 ir::Function trace_rotary(const RotarySpec& spec) {
   const bool adjacent = spec.pairs == RotaryPairs::adjacent;
   ir::Builder builder(adjacent ? "rotary_adjacent" : "rotary_halves", ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
   const auto x = ir::buffer_param("x", spec.x, ir::Access::read);
-  const auto turns =
-      // one number per pair, in units of 2^-32 turns per position
-      ir::buffer_param("turns", DType::u32, ir::Access::read);
-  const auto rest_turns =
-      // one remainder per pair, then one full value per pair
-      ir::buffer_param("rest_turns", DType::f32, ir::Access::read);
-  const auto factors = spec.factors ? ir::buffer_param("factors", DType::f32, ir::Access::read) : ir::BufferRef();
   const auto out = ir::buffer_param("out", spec.x, ir::Access::read_write);
-  const ir::Value pairs = ir::scalar_param("pairs", DType::index),
-                  head_size = ir::scalar_param("head_size", DType::index);
+  const RotaryParameters rotary(spec);
+  const ir::Value head_size = ir::scalar_param("head_size", DType::index);
   const PositionParameter first_position("first_position", spec.in_memory);
   const ir::Value token_stride = ir::scalar_param("token_stride", DType::index),
                   head_stride = ir::scalar_param("head_stride", DType::index);
-  const ir::Value magnitude = spec.magnitude ? ir::scalar_param("magnitude", DType::f32) : ir::Value();
   const ir::Value i = ir::global_id(0), head = ir::global_id(1), token = ir::global_id(2);
   const ir::Value from = token * token_stride + head * head_stride, to = (token * ir::extent(1) + head) * head_size;
   auto rotate = [&] {
-    const ir::Value position = first_position.get() + token;
-    const ir::Value whole =
-        ir::cast(DType::f32, ir::bitcast(DType::i32, turns.load(i) * ir::cast(DType::u32, position))) * 0x1p-32;
-    const ir::Value real_position = ir::cast(DType::f32, position);
-    ir::Value angle = ir::fma(real_position, rest_turns.load(i), whole);
-    if (spec.factors) {
-      const ir::Value factor = factors.load(i);
-      const ir::Value slow = real_position * (rest_turns.load(pairs + i) / factor);
-      angle = ir::select(factor == 1, angle, slow - ir::rint(slow));
-    }
-    angle = angle * static_cast<float>(2 * std::numbers::pi);
-    ir::Value c = ir::cos(angle), s = ir::sin(angle);
-    if (spec.magnitude) c = c * magnitude, s = s * magnitude;
-    const ir::Value a = adjacent ? 2 * i : i, b = adjacent ? 2 * i + 1 : i + pairs;
-    const ir::Value u = load_at(x, from + a, {}), v = load_at(x, from + b, {});
-    out.store(to + a, ir::cast(spec.x, u * c - v * s));
-    out.store(to + b, ir::cast(spec.x, u * s + v * c));
+    const ir::Value a = adjacent ? 2 * i : i, b = adjacent ? 2 * i + 1 : i + rotary.pairs;
+    const auto [u, v] =
+        rotary.rotate(i, first_position.get() + token, load_at(x, from + a, {}), load_at(x, from + b, {}));
+    out.store(to + a, ir::cast(spec.x, u));
+    out.store(to + b, ir::cast(spec.x, v));
   };
   if (spec.rest)
-    ir::if_(i < pairs, rotate, [&] { out.store(to + pairs + i, x.load(from + pairs + i)); });
+    ir::if_(i < rotary.pairs, rotate, [&] { out.store(to + rotary.pairs + i, x.load(from + rotary.pairs + i)); });
   else
     rotate();
   return builder.finish();
@@ -168,22 +176,10 @@ void check_rows_match(const char* operation, const char* name, const Array& x) {
 
 }  // namespace
 
-Array rotary(const Array& x, const Position& first_position, const Rotary& how) {
-  if (x.rank() == 4) {  // (batch, heads, tokens, size): batches are treated as additional heads
-    const detail::Operation whole("rotary", x);
-    const std::int64_t batch = x.shape(0), heads = x.shape(1), tokens = x.shape(2), size = x.shape(3);
-    const Array rows = x.permute({2, 0, 1, 3}).reshape({tokens, batch * heads, size});
-    return whole.finish(rotary(rows, first_position, how).reshape({tokens, batch, heads, size}).permute({1, 2, 0, 3}));
-  }
-  detail::RuledOperation operation("rotary", x);
-  const auto rule = [&] {  // the inverse rotation
-    Rotary back = how;
-    back.scale = -how.scale;
-    return Rule{[=](Backward& b) { b.add(0, [&] { return rotary(b.adjoint(), first_position, back); }); }};
-  };
-  if (how.factors) detail::check_no_rule("rotary", *how.factors);
-  check_rows_match("rotary", "x", x);
-  const std::int64_t tokens = x.shape(0), heads = x.shape(1), head_size = x.shape(2);
+namespace ops {
+
+void check_rotary(const Rotary& how, std::int64_t head_size, const Position& first_position, std::int64_t tokens,
+                  Device device) {
   const std::int64_t dimensions = how.dimensions == 0 ? head_size : how.dimensions;
   if (dimensions < 0 || dimensions % 2 || dimensions > head_size)
     fail<ShapeError>({.operation = "rotary",
@@ -205,34 +201,63 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
          .with = {{"factors", to_string(how.factors->shape()) + " " + std::string(dtype_name(how.factors->dtype()))},
                   {"pairs", std::to_string(dimensions / 2)}},
          .wrong = "factors must be one f32 per pair"});
-  if (how.factors && how.factors->device() != x.device())
+  if (how.factors && how.factors->device() != device)
     fail<DeviceError>({.operation = "rotary",
-                       .with = {{"x on", to_string(x.device())}, {"factors on", to_string(how.factors->device())}},
+                       .with = {{"x on", to_string(device)}, {"factors on", to_string(how.factors->device())}},
                        .wrong = "the operands are on different devices",
                        .remedy = "Move the factors with to(...)"});
   if (first_position.number() < 0 || first_position.number() > (std::int64_t{1} << 31) - tokens)
     fail<ArgumentError>({.operation = "rotary",
                          .with = {{"first position", std::to_string(first_position.number())}},
                          .wrong = "positions must be between 0 and 2^31"});
+}
+
+RotarySpec rotary_arguments(const Rotary& how, DType x, std::int64_t head_size, bool in_memory, Device device,
+                            std::vector<LaunchArgument>& args) {
+  const std::int64_t dimensions = how.dimensions == 0 ? head_size : how.dimensions;
+  const RotarySpec spec{x, how.pairs, dimensions != head_size, how.factors.has_value(), in_memory, how.magnitude != 1};
+  const Frequencies f = frequencies(device, dimensions, how.base, how.scale);
+  args.emplace_back(f.turns.view()), args.emplace_back(f.rest.view());
+  if (how.factors) args.emplace_back(how.factors->as_contiguous().view());
+  args.push_back(LaunchArgument::index(dimensions / 2));
+  if (spec.magnitude) args.push_back(LaunchArgument::scalar(how.magnitude));
+  return spec;
+}
+
+}  // namespace ops
+
+Array rotary(const Array& x, const Position& first_position, const Rotary& how) {
+  if (x.rank() == 4) {  // (batch, heads, tokens, size): batches are treated as additional heads
+    const detail::Operation whole("rotary", x);
+    const std::int64_t batch = x.shape(0), heads = x.shape(1), tokens = x.shape(2), size = x.shape(3);
+    const Array rows = x.permute({2, 0, 1, 3}).reshape({tokens, batch * heads, size});
+    return whole.finish(rotary(rows, first_position, how).reshape({tokens, batch, heads, size}).permute({1, 2, 0, 3}));
+  }
+  detail::RuledOperation operation("rotary", x);
+  const auto rule = [&] {  // the inverse rotation
+    Rotary back = how;
+    back.scale = -how.scale;
+    return Rule{[=](Backward& b) { b.add(0, [&] { return rotary(b.adjoint(), first_position, back); }); }};
+  };
+  if (how.factors) detail::check_no_rule("rotary", *how.factors);
+  check_rows_match("rotary", "x", x);
+  const std::int64_t tokens = x.shape(0), heads = x.shape(1), head_size = x.shape(2);
+  ops::check_rotary(how, head_size, first_position, tokens, x.device());
+  const std::int64_t dimensions = how.dimensions == 0 ? head_size : how.dimensions;
   Array out = Array::empty(x.shape(), x.dtype(), x.device());
   if (x.size() == 0 || dimensions == 0) return operation.finish(x.size() == 0 ? out : x, rule);
-  const bool magnitude = how.magnitude != 1;
   const Array rows = rows_of(x);
-  const Frequencies f = frequencies(x.device(), dimensions, how.base, how.scale);
-  std::vector<LaunchArgument> args = {rows.view(), f.turns.view(), f.rest.view()};
-  if (how.factors) args.emplace_back(how.factors->as_contiguous().view());
-  args.emplace_back(out.view());
-  for (std::int64_t v : {dimensions / 2, head_size}) args.push_back(LaunchArgument::index(v));
+  std::vector<LaunchArgument> args = {rows.view(), out.view()};
+  const RotarySpec spec =
+      ops::rotary_arguments(how, x.dtype(), head_size, first_position.in_memory(), x.device(), args);
+  args.push_back(LaunchArgument::index(head_size));
   args.push_back(ops::argument(first_position));
   for (std::int64_t v : {rows.strides()[0], rows.strides()[1]}) args.push_back(LaunchArgument::index(v));
-  if (magnitude) args.push_back(LaunchArgument::scalar(how.magnitude));
   static auto& family = *new KernelFamily<RotarySpec>(ops::trace_rotary);
   const std::int64_t threads = head_size - dimensions / 2;
-  family(
-      {x.dtype(), how.pairs, dimensions != head_size, how.factors.has_value(), first_position.in_memory(), magnitude})
-      .launch(
-          {static_cast<std::uint64_t>(threads), static_cast<std::uint64_t>(heads), static_cast<std::uint64_t>(tokens)},
-          std::span(args));
+  family(spec).launch(
+      {static_cast<std::uint64_t>(threads), static_cast<std::uint64_t>(heads), static_cast<std::uint64_t>(tokens)},
+      std::span(args));
   const auto attributes = [&] {
     return Attributes{{"position", first_position.number()},
                       {"halves", how.pairs == RotaryPairs::halves},

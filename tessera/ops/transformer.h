@@ -18,6 +18,12 @@ Array silu_gate(Array gate, Array up);
 /// Returns gelu(gate) * up, the gated unit of Gemma, with the tanh approximation of gelu (Hendrycks and Gimpel 2016).
 Array gelu_gate(Array gate, Array up);
 
+/// The activation of the gate in a feed-forward layer.
+enum class Gate : std::uint8_t {
+  silu,  ///< x * sigmoid(x)
+  gelu   ///< GELU with the tanh approximation
+};
+
 /// The elements of a head that form a pair and are rotated together.
 enum class RotaryPairs : std::uint8_t {
   adjacent,  ///< (0, 1), (2, 3), ...: Llama models in GGUF files, "norm"

@@ -6,10 +6,12 @@
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/kernel_family.h"
 #include "tessera/ops/kernels.h"
+#include "tessera/ops/linear_input.h"
 
 namespace tessera {
 
 using ops::GatherSpec;
+using ops::InputLayout;
 using ops::LinearSpec;
 using ops::QuantiseSpec;
 using ops::WeightSpec;
@@ -60,95 +62,168 @@ void check_product(const Array& x, const Weight& weight) {
                       .remedy = "Use astype"});
 }
 
-/// Quantises rows of f32 numbers to 8-bit integers in blocks of 32, in the layout that `spec` describes.
-Array quantised(const Array& flat, std::int64_t tokens, const QuantiseSpec& spec) {
-  const std::int64_t columns = flat.size() / tokens, tiles = ops::ceil_div(tokens, spec.tokens);
-  const std::int64_t blocks = tiles * spec.tokens * (columns / 32);
-  const Array words = Array::empty({blocks, ops::activation_words}, DType::u32, flat.device());
+Array converted(const Array& flat, std::int64_t tokens, std::int64_t columns, const InputLayout& layout) {
+  if (!layout.quantised && layout.tokens == 1) return flat;
+  const Array out = ops::empty_input(layout, tokens, columns, flat.device());
+  const std::int64_t tiles = ops::ceil_div(tokens, layout.tokens);
+  if (!layout.quantised) {
+    static auto& family = *new KernelFamily<std::uint32_t>(ops::trace_tile_activations);
+    family(layout.tokens)
+        .launch({static_cast<std::uint64_t>(columns), static_cast<std::uint64_t>(tiles), 1},
+                {flat.view(), out.view(), LaunchArgument::index(columns), LaunchArgument::index(tokens)});
+    return out;
+  }
+  const QuantiseSpec spec{layout, ops::quantise_lanes(ops::tiles_of(flat.device()))};
   static auto& family = *new KernelFamily<QuantiseSpec>(ops::trace_quantise);
   const bool together = spec.lanes != 0;
-  BufferView to = words.view();
+  BufferView to = out.view();
   if (together) to.dtype = DType::u8, to.elements *= 4;
   std::vector<LaunchArgument> args = {flat.view(), to};
-  if (spec.tokens > 1 || together)
+  if (layout.tokens > 1 || together)
     args.push_back(LaunchArgument::index(columns / 32)), args.push_back(LaunchArgument::index(tokens));
-  family(spec).launch({static_cast<std::uint64_t>(together ? blocks / spec.tokens : blocks), 1, 1}, std::span(args));
-  return words;
-}
-
-/// Returns the numbers in tiles, without quantising them.
-Array tiled(const Array& flat, std::int64_t tokens, std::uint32_t together) {
-  if (together == 1) return flat;
-  const std::int64_t columns = flat.size() / tokens, tiles = ops::ceil_div(tokens, together);
-  const Array out = Array::empty({tiles, columns, together}, DType::f32, flat.device());
-  static auto& family = *new KernelFamily<std::uint32_t>(ops::trace_tile_activations);
-  std::vector<LaunchArgument> args = {flat.view(), out.view(), LaunchArgument::index(columns),
-                                      LaunchArgument::index(tokens)};
-  family(together).launch({static_cast<std::uint64_t>(columns), static_cast<std::uint64_t>(tiles), 1}, std::span(args));
+  const std::int64_t blocks = tiles * (columns / 32);
+  family(spec).launch({static_cast<std::uint64_t>(together ? blocks : blocks * layout.tokens), 1, 1}, std::span(args));
   return out;
 }
 
-/// Returns the activation layout that a weight needs, without the tile size. A weight without an offset can read any
-/// layout.
-QuantiseSpec wanted_by(const Weight& weight) {
+/// The kernel of a product with `tokens` tokens, and the layout that it reads.
+struct LinearPlan {
+  LinearSpec spec;
+  std::optional<ops::LinearPanelSpec> panel;
+  InputLayout in;
+};
+LinearPlan plan_of(const Weight& weight, std::int64_t tokens) {
   const ops::WeightLayout& f = ops::layout_of(weight.format());
-  return {1, f.offset, f.offset != 0 && f.factor == 16};
+  const ops::Tiles tiles = ops::tiles_of(weight.device());
+  LinearPlan p{{spec_of(weight)}, {}, {}};
+  p.spec.tokens = ops::linear_tokens(tiles, weight.format(), tokens);
+  p.spec.slices = tiles.slices;
+  p.panel = ops::choose_linear_panel(tiles, p.spec.weight, tokens);
+  if (p.panel) p.spec.tokens = p.panel->tokens;
+  p.in = {f.quantised(), p.spec.tokens, f.offset, f.offset != 0 && f.factor == 16};
+  return p;
+}
+
+/// True if a weight that reads `wanted` can also read `stored`. A weight without an offset does not read the sums.
+bool satisfies(const InputLayout& stored, const InputLayout& wanted) {
+  return stored == wanted ||
+         (stored.quantised && wanted.quantised && stored.tokens == wanted.tokens && wanted.offset == 0);
+}
+
+/// The layout for `weight`. If it can read the layout of another weight, that layout is used for both.
+InputLayout layout_for(const LinearPlan& plan, std::span<const Weight> weights, std::int64_t tokens) {
+  for (const Weight& other : weights)
+    if (const InputLayout theirs = plan_of(other, tokens).in; satisfies(theirs, plan.in)) return theirs;
+  return plan.in;
+}
+
+std::vector<LaunchArgument> linear_arguments(const Weight& weight, const Array& x, const Array& out,
+                                             std::int64_t tokens, std::int64_t parts) {
+  std::vector<LaunchArgument> args;
+  for (const Array& p : weight.parts()) args.emplace_back(p.view());
+  args.emplace_back(x.view()), args.emplace_back(out.view());
+  const bool quantised = ops::layout_of(weight.format()).quantised();
+  for (std::int64_t v : {weight.rows(), quantised ? weight.columns() / 32 : weight.columns(), tokens, parts})
+    args.push_back(LaunchArgument::index(v));
+  return args;
+}
+
+KernelFamily<LinearSpec>& linear_kernels() {
+  static auto& family = *new KernelFamily<LinearSpec>(ops::trace_linear);
+  return family;
+}
+
+void multiply(const LinearPlan& plan, const Weight& weight, const Array& x, const Array& out, std::int64_t tokens) {
+  const std::int64_t groups = weight.parts()[0].shape(0), parts = ops::ceil_div(tokens, plan.spec.tokens);
+  std::vector<LaunchArgument> args = linear_arguments(weight, x, out, tokens, parts);
+  if (!plan.panel) {
+    linear_kernels()(plan.spec).launch({static_cast<std::uint64_t>(groups * parts), 1, 1}, std::span(args));
+    return;
+  }
+  // Uses enough blocks to keep all compute units busy. Each block computes as many groups as possible.
+  const ops::LinearPanelSpec& panel = *plan.panel;
+  const std::int64_t across = ops::ceil_div(parts, panel.tiles),
+                     units = 2 * std::max<std::int64_t>(1, ops::tiles_of(x.device()).compute_units),
+                     together = std::clamp<std::int64_t>(groups * across / units, 1, panel.groups);
+  for (std::int64_t v : {groups, together, std::int64_t{panel.tiles}}) args.push_back(LaunchArgument::index(v));
+  static auto& panels = *new KernelFamily<ops::LinearPanelSpec>(ops::trace_linear_panel);
+  panels(panel).launch({static_cast<std::uint64_t>(ops::ceil_div(groups, together) * across), 1, 1}, std::span(args));
 }
 
 }  // namespace
 
-std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> weights) {
-  detail::RuledOperation operation("linear", x);
-  for (const Weight* weight : weights) check_product(x, *weight);
+namespace ops {
+
+LinearInput::LinearInput(const Array& rows)
+    : rows_((rows.dtype() == DType::f32 ? rows : rows.astype(DType::f32)).as_contiguous()),
+      tokens_(rows.shape(-1) == 0 ? 0 : rows.size() / rows.shape(-1)),
+      columns_(rows.shape(-1)) {}
+LinearInput::LinearInput(Array data, const InputLayout& layout, std::int64_t tokens, std::int64_t columns)
+    : tokens_(tokens), columns_(columns) {
+  stored_.emplace_back(layout, std::move(data));
+}
+
+const Array& LinearInput::in(const InputLayout& layout) {
+  for (const auto& [have, data] : stored_)
+    if (satisfies(have, layout)) return data;
+  return stored_.emplace_back(layout, converted(rows_.value(), tokens_, columns_, layout)).second;
+}
+
+Array empty_input(const InputLayout& layout, std::int64_t tokens, std::int64_t columns, Device device) {
+  const std::int64_t padded = ceil_div(tokens, layout.tokens) * layout.tokens;
+  return layout.quantised ? Array::empty({padded * (columns / 32), activation_words}, DType::u32, device)
+                          : Array::empty({padded, columns}, DType::f32, device);
+}
+
+std::optional<InputLayout> common_layout(std::span<const Weight> weights, std::int64_t tokens) {
+  const InputLayout first = layout_for(plan_of(weights.front(), tokens), weights, tokens);
+  for (const Weight& w : weights)
+    if (!satisfies(first, plan_of(w, tokens).in)) return {};
+  return first;
+}
+
+std::vector<Array> linear(LinearInput& x, std::span<const Weight> weights) {
+  const detail::Operation operation("linear", x.rows());
   std::vector<Array> results;
-  std::optional<Array> flat, numbers;
-  std::vector<std::pair<QuantiseSpec, Array>> words;
-  const auto words_for = [&](const Weight& weight, std::int64_t tokens, std::uint32_t together) {
-    QuantiseSpec spec = wanted_by(weight);
-    if (spec.offset == 0)  // any layout works, so use the layout that another weight needs
-      for (const Weight* other : weights)
-        if (spec.offset == 0) spec = wanted_by(*other);
-    spec.tokens = together;
-    spec.lanes = ops::quantise_lanes(ops::tiles_of(x.device()));
-    const auto made = std::ranges::find(words, spec, &decltype(words)::value_type::first);
-    return made != words.end() ? made->second : words.emplace_back(spec, quantised(*flat, tokens, spec)).second;
-  };
-  for (const Weight* weight : weights) {
+  for (const Weight& weight : weights) {
+    const Array& out = results.emplace_back(Array::empty({x.tokens(), weight.rows()}, DType::f32, weight.device()));
+    if (x.tokens() == 0) continue;
+    const LinearPlan plan = plan_of(weight, x.tokens());
+    multiply(plan, weight, x.in(layout_for(plan, weights, x.tokens())), out, x.tokens());
+  }
+  return operation.finish(std::move(results), [&] {
+    return Attributes{{"weights", static_cast<std::int64_t>(weights.size())}};
+  });
+}
+
+bool can_gate(const Weight& weight, std::int64_t tokens, const InputLayout& out) {
+  const LinearSpec spec = plan_of(weight, tokens).spec;
+  return weight.rows() % 64 == 0 && spec.weight.group == 32 && spec.slices >= 2 * spec.tokens &&
+         out.tokens == spec.tokens && tiles_of(weight.device()).subgroup >= input_lanes;
+}
+
+LinearInput gated_linear(LinearInput& x, const Weight& weight, Gate gate, const InputLayout& out) {
+  const std::int64_t tokens = x.tokens(), rows = weight.rows() / 2;
+  LinearPlan plan = plan_of(weight, tokens);
+  plan.spec.gated = true, plan.spec.gate = gate, plan.spec.out = out;
+  const Array data = empty_input(out, tokens, rows, weight.device());
+  const std::int64_t parts = ceil_div(tokens, plan.spec.tokens);
+  std::vector<LaunchArgument> args = linear_arguments(weight, x.in(plan.in), data, tokens, parts);
+  linear_kernels()(plan.spec).launch({static_cast<std::uint64_t>(rows / 32 * parts), 1, 1}, std::span(args));
+  return LinearInput(data, out, tokens, rows);
+}
+
+}  // namespace ops
+
+std::vector<Array> linear(const Array& x, std::span<const Weight> weights) {
+  detail::RuledOperation operation("linear", x);
+  for (const Weight& weight : weights) check_product(x, weight);
+  ops::LinearInput rows(x);
+  std::vector<Array> results = ops::linear(rows, weights);
+  for (std::size_t i = 0; i < results.size(); ++i) {
     Shape shape = x.shape();
-    shape.back() = weight->rows();
-    const Array out = results.emplace_back(Array::empty(shape, DType::f32, x.device()));
-    const std::int64_t tokens = x.size() / weight->columns();
-    if (tokens == 0) continue;
-    if (!flat) flat = (x.dtype() == DType::f32 ? x : x.astype(DType::f32)).as_contiguous();
-    const bool blocked = ops::layout_of(weight->format()).quantised();
-    const ops::Tiles tiles = ops::tiles_of(x.device());
-    LinearSpec spec{spec_of(*weight)};
-    spec.tokens = ops::linear_tokens(tiles, weight->format(), tokens);
-    spec.slices = tiles.slices;
-    const std::optional<ops::LinearPanelSpec> panel = ops::choose_linear_panel(tiles, spec.weight, tokens);
-    if (panel) spec.tokens = panel->tokens;
-    const std::int64_t groups = weight->parts()[0].shape(0), parts = (tokens + spec.tokens - 1) / spec.tokens;
-    std::vector<LaunchArgument> args;
-    for (const Array& p : weight->parts()) args.emplace_back(p.view());
-    // all formats that are not quantised use the same tile size
-    if (!blocked && !numbers) numbers = tiled(*flat, tokens, spec.tokens);
-    args.emplace_back((blocked ? words_for(*weight, tokens, spec.tokens) : *numbers).view());
-    args.emplace_back(out.view());
-    for (std::int64_t v : {weight->rows(), blocked ? weight->columns() / 32 : weight->columns(), tokens, parts})
-      args.push_back(LaunchArgument::index(v));
-    if (panel) {
-      // Uses enough blocks to keep all compute units busy. Each block computes as many groups as possible.
-      const std::int64_t across = ops::ceil_div(parts, panel->tiles),
-                         units = 2 * std::max<std::int64_t>(1, tiles.compute_units),
-                         together = std::clamp<std::int64_t>(groups * across / units, 1, panel->groups);
-      for (std::int64_t v : {groups, together, std::int64_t{panel->tiles}}) args.push_back(LaunchArgument::index(v));
-      static auto& panels = *new KernelFamily<ops::LinearPanelSpec>(ops::trace_linear_panel);
-      panels(*panel).launch({static_cast<std::uint64_t>(ops::ceil_div(groups, together) * across), 1, 1},
-                            std::span(args));
-      continue;
-    }
-    static auto& family = *new KernelFamily<LinearSpec>(ops::trace_linear);
-    family(spec).launch({static_cast<std::uint64_t>(groups * parts), 1, 1}, std::span(args));
+    shape.back() = weights[i].rows();
+    results[i] = results[i].reshape(shape);
   }
   return operation.finish(
       std::move(results),
@@ -156,13 +231,13 @@ std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> w
         return Attributes{{"weights", static_cast<std::int64_t>(weights.size())}};
       },
       [&](std::size_t i) {
-        return Rule{[weight = *weights.begin()[i]](Backward& b) {
+        return Rule{[weight = weights[i]](Backward& b) {
           b.add(0, [&] { return matmul(b.adjoint(), dequantize(weight)); });  // the weight is constant
         }};
       });
 }
 
-Array linear(const Array& x, const Weight& weight) { return linear(x, {&weight})[0]; }
+Array linear(const Array& x, const Weight& weight) { return linear(x, std::span(&weight, 1))[0]; }
 
 namespace {
 

@@ -99,7 +99,7 @@ class Weight {
 /// f16 and bf16, x is not rounded.
 Array linear(const Array& x, const Weight& weight);
 /// Returns the products of x with several weights, in the order of the weights. x is rounded only once.
-std::vector<Array> linear(const Array& x, std::initializer_list<const Weight*> weights);
+std::vector<Array> linear(const Array& x, std::span<const Weight> weights);
 
 /// Returns rows `ids` of the weight as f32: (..., columns). `ids` can have any integer dtype and any shape. An id out
 /// of range returns a row of zeros.

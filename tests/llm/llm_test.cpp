@@ -17,14 +17,17 @@
 #include "tessera/llm/gguf_values.h"
 #include "tessera/llm/gguf_writer.h"
 #include "tessera/llm/language_model.h"
+#include "tessera/ops/transformer_layer.h"
 #include "tests/llm/reference_llama.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
+#include "tests/support/launches.h"
 
 namespace tessera {
 namespace {
 
 using test::expect_contains;
+using test::Launches;
 using test::OnEveryDevice;
 using test::ReferenceLlama;
 using test::text_of;
@@ -89,7 +92,8 @@ void check_model(const GgufFile& file, Device device, const std::vector<std::int
     }
   }
   {
-    KeyValueCache cache(model.config(), n, device, DType::f32);
+    // The cache is long enough for attention in parts.
+    KeyValueCache cache(model.config(), n + 150, device, DType::f32);
     std::vector<float> all;
     for (std::size_t t = 0; t < tokens.size(); ++t) {
       const auto got = model.forward(std::span(tokens).subspan(t, 1), cache).to_vector<float>();
@@ -115,7 +119,8 @@ TEST_P(OnEveryDevice, TinyModelsOfEachFormatMatchReference) {
                      .linear_scaling = number % 3 == 1,
                      .factors = number % 4 == 2,
                      .biases = number % 3 == 2,
-                     .seed = testing::seed() + static_cast<std::uint64_t>(number)};
+                     .seed = testing::seed() + static_cast<std::uint64_t>(number),
+                     .head = number % 4 < 2 ? 64u : 40u};
       ++number;
       const auto bytes = tiny.writer().bytes();
       const GgufFile file = GgufFile::parse(bytes, "tiny");
@@ -148,6 +153,23 @@ TEST_P(OnEveryDevice, ModelsOfMixedFormatsMatchReference) {
     const auto bytes = tiny.writer().bytes();
     check_model(GgufFile::parse(bytes, "mixed"), GetParam(), some_tokens(33, 203),
                 std::string(ggml_type_info(mix.type)->name) + " with others");
+  }
+}
+
+// A model of two layers. Besides the layers, a step reads the embedding, normalises the last sum and computes logits.
+TEST_P(OnEveryDevice, LayerOfOneTokenHasNineLaunchesOnGpus) {
+  const ops::Tiles tiles = ops::tiles_of(GetParam());
+  if (!ops::combines_operations(tiles) || tiles.subgroup < 16 || tiles.rows < 32 || tiles.block_limit < 512)
+    GTEST_SKIP() << "this device does not combine the operations of a layer; passed by: GPUs";
+  for (const GgmlType type : {GgmlType::f16, GgmlType::q8_0}) {
+    const TinyModel tiny{.architecture = "qwen2", .type = type, .seed = testing::seed(), .head = 64, .hidden = 192};
+    const Llama model = Llama::load(GgufFile::parse(tiny.writer().bytes(), "tiny"), GetParam());
+    KeyValueCache cache = model.make_cache(512);
+    for (const std::int32_t token : {1, 2}) {
+      const Launches launches;
+      model.forward(std::span(&token, 1), cache).eval();
+      EXPECT_EQ(launches.count, 2 * 9 + 3u) << launches.names;
+    }
   }
 }
 

@@ -152,12 +152,12 @@ TEST_P(OnEveryDevice, QuantisedActivationsAreIdenticalInAllKernelForms) {
   std::fill_n(x.begin() + 128, 32, 1e-36f);
   const Array from = Array::from(x, Shape{tokens, columns}, GetParam());
   const auto quantised = [&](const ops::QuantiseSpec& spec) {
-    const std::int64_t tiles = ops::ceil_div(tokens, spec.tokens), count = tiles * spec.tokens * blocks;
+    const std::int64_t tiles = ops::ceil_div(tokens, spec.out.tokens), count = tiles * spec.out.tokens * blocks;
     const Array out = Array::empty({count, ops::activation_words}, DType::u32, GetParam());
     BufferView to = out.view();
     if (spec.lanes != 0) to.dtype = DType::u8, to.elements *= 4;
     std::vector<LaunchArgument> args = {from.view(), to};
-    if (spec.tokens > 1 || spec.lanes != 0)
+    if (spec.out.tokens > 1 || spec.lanes != 0)
       args.push_back(LaunchArgument::index(blocks)), args.push_back(LaunchArgument::index(tokens));
     Kernel(ops::trace_quantise(spec))
         .launch({static_cast<std::uint64_t>(spec.lanes != 0 ? tiles * blocks : count), 1, 1}, std::span(args));
@@ -165,14 +165,14 @@ TEST_P(OnEveryDevice, QuantisedActivationsAreIdenticalInAllKernelForms) {
   };
   for (const std::uint32_t together : {1u, 8u})
     for (const bool halves : {false, true}) {
-      const auto alone = quantised({together, 8, halves});
+      const auto alone = quantised({{true, together, 8, halves}});
       const auto at = [&](std::size_t block) { return block * together * ops::activation_words; };  // of token 0
       EXPECT_EQ(alone[at(1)], std::bit_cast<std::uint32_t>(1.0f));
       EXPECT_EQ(alone[at(1) + 4], 0xf4f2f27fu) << "-14.5, -13.5 and -12.5 round to even";
       EXPECT_TRUE(std::isnan(std::bit_cast<float>(alone[at(2)])));
       EXPECT_TRUE(std::isinf(std::bit_cast<float>(alone[at(3)])));
       for (const std::uint32_t lanes : {4u, 8u, 16u}) {
-        auto shared = quantised({together, 8, halves, lanes});
+        auto shared = quantised({{true, together, 8, halves}, lanes});
         EXPECT_TRUE(std::isnan(std::bit_cast<float>(shared[at(2)])));
         auto expected = alone;
         for (auto* all : {&expected, &shared})  // if the scale is NaN, the other values are irrelevant

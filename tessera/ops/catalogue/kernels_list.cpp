@@ -4,6 +4,7 @@
 #include "tessera/ops/catalogue.h"
 #include "tessera/ops/correlation.h"
 #include "tessera/ops/kernels.h"
+#include "tessera/ops/layer_kernels.h"
 #include "tessera/ops/row_kernels.h"
 #include "tessera/ops/sparse_row_kernel.h"
 #include "tessera/ops/windows.h"
@@ -24,10 +25,10 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
   auto text = [](DType t) { return std::string(dtype_name(t)); };
 
   const DType scale = tiles.f16 ? DType::f16 : DType::f32;
-  add("quantise_activations", trace_quantise({1, 8, false}));
-  add("quantise_activations_tile8", trace_quantise({8, 32, true}));
+  add("quantise_activations", trace_quantise({{true, 1, 8, false}}));
+  add("quantise_activations_tile8", trace_quantise({{true, 8, 32, true}}));
   if (const std::uint32_t lanes = quantise_lanes(tiles); lanes != 0)
-    add("quantise_activations_tile8_lanes", trace_quantise({8, 32, true, lanes}));
+    add("quantise_activations_tile8_lanes", trace_quantise({{true, 8, 32, true}, lanes}));
   add("tile_activations_8", trace_tile_activations(8));
   for (const WeightLayout& f : weight_layouts()) {
     const WeightSpec weight{f.format, tiles.rows, f.quantised() ? scale : DType::f32};
@@ -40,6 +41,39 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
     add("dequantize_" + format, trace_gather({weight, DType::index}));
     for (DType ids : {DType::i32, DType::i64})
       add("embedding_rows_" + format + "_" + text(ids), trace_gather({weight, ids}));
+  }
+
+  if (!tiles.vectors) {
+    for (const auto& [layout, name] : {std::pair(InputLayout{true, 1, 128}, "quantise"),
+                                       {InputLayout{true, 4, 32, true}, "quantise_tile4"},
+                                       {InputLayout{}, "rows"},
+                                       {InputLayout{false, 4}, "rows_tile4"}}) {
+      for (const bool adds : {false, true})
+        if (const auto norm = choose_add_norm(tiles, 4096, adds, layout))
+          add(std::string(adds ? "add_rms_norm_" : "rms_norm_") + name, trace_add_norm(*norm));
+      for (const Gate gate : {Gate::silu, Gate::gelu})
+        for (const WeightFormat format : {WeightFormat::f16, WeightFormat::q8_0}) {
+          LinearSpec s{{format, tiles.rows, format == WeightFormat::q8_0 ? scale : DType::f32},
+                       layout.tokens,
+                       tiles.slices,
+                       true,
+                       gate,
+                       layout};
+          if (tiles.rows == 32 && tiles.slices >= 2 * s.tokens && (!layout.quantised || tiles.subgroup >= input_lanes))
+            add("linear_" + std::string(weight_format_name(format)) + (gate == Gate::silu ? "_silu_" : "_gelu_") + name,
+                trace_linear(s));
+        }
+    }
+    for (const bool more : {false, true})
+      for (const bool rotates : {true, false})
+        if (tiles.block_limit >= 64) {
+          RotateStoreSpec s;
+          s.rotates = rotates, s.norms = s.biases = more, s.cache = more ? DType::f32 : DType::f16;
+          s.threads = std::min(tiles.block_limit, rotates ? 64u : 128u);
+          s.rotary.in_memory = more, s.rotary.factors = more;
+          add(std::string(rotates ? "rotate_store" : "store_only") + (more ? "_norms_biases" : ""),
+              trace_rotate_store(s));
+        }
   }
 
   auto add_product = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool transposed_a, bool transposed_b, DType t,
@@ -164,7 +198,11 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
   if (AttentionSpec s = choose_attention(tiles, DType::f16, 128, 1, 4); s.form == AttentionSpec::parts) {
     s.whole = true;
     add("attention_whole", trace_attention(s));
-    add("attention_combine", trace_attention_combine({128, 128}));
+    for (const bool quantised : {false, true}) {
+      AttentionCombineSpec combine = choose_attention_combine(128);
+      combine.out = {quantised, 1, 128};
+      add(quantised ? "attention_combine_quantise" : "attention_combine", trace_attention_combine(combine));
+    }
   }
   // Recorded steps read the position of the tokens from device memory.
   for (RotaryPairs pairs : {RotaryPairs::adjacent, RotaryPairs::halves})

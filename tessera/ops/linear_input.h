@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Internal. Activations in the layouts that packed weights read, so that a kernel can store its results in the layout
+// of the next product.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "tessera/ops/kernels.h"
+#include "tessera/ops/weight.h"
+
+namespace tessera::ops {
+
+/// The left factor of products with weights: one row of `columns` elements for each token.
+class LinearInput {
+ public:
+  /// Rows (..., columns) of a float dtype.
+  explicit LinearInput(const Array& rows);
+  /// Activations that a kernel has stored in `layout`. Only weights that read this layout can be multiplied.
+  LinearInput(Array data, const InputLayout& layout, std::int64_t tokens, std::int64_t columns);
+
+  std::int64_t tokens() const { return tokens_; }
+  std::int64_t columns() const { return columns_; }
+  /// Rows as contiguous f32, if they are available.
+  const std::optional<Array>& rows() const { return rows_; }
+  /// Returns the activations in a layout. Rows are converted to each layout only once.
+  const Array& in(const InputLayout& layout);
+
+ private:
+  std::optional<Array> rows_;  ///< contiguous, f32
+  std::vector<std::pair<InputLayout, Array>> stored_;
+  std::int64_t tokens_ = 0, columns_ = 0;
+};
+
+/// Allocates activations in a layout.
+Array empty_input(const InputLayout& layout, std::int64_t tokens, std::int64_t columns, Device device);
+
+/// The layout that all `weights` read in products with `tokens` tokens; std::nullopt if they read different layouts.
+std::optional<InputLayout> common_layout(std::span<const Weight> weights, std::int64_t tokens);
+
+/// Returns the products (tokens, rows) with several weights. The weights must have x's columns and device.
+std::vector<Array> linear(LinearInput& x, std::span<const Weight> weights);
+
+/// True if gated_linear can multiply `tokens` tokens by `weight` and store the results in the layout `out`.
+bool can_gate(const Weight& weight, std::int64_t tokens, const InputLayout& out);
+/// The first half of the rows of `weight` are gates. Returns the activation of each gate times its row of the second
+/// half, from one kernel. Requires can_gate.
+LinearInput gated_linear(LinearInput& x, const Weight& weight, Gate gate, const InputLayout& out);
+
+}  // namespace tessera::ops

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/ops/transformer_layer.h"
+
+#include "tessera/device/context.h"
+#include "tessera/device/launch/kernel_family.h"
+#include "tessera/ops/layer_kernels.h"
+
+namespace tessera::ops {
+
+namespace {
+
+/// Returns the columns [begin, begin + count) of the concatenated columns of `parts`. They must be inside one part.
+Array columns_of(std::span<const Array> parts, std::int64_t begin, std::int64_t count) {
+  for (const Array& part : parts) {
+    if (begin < part.shape(1)) return count == part.shape(1) ? part : part.slice(1, begin, begin + count);
+    begin -= part.shape(1);
+  }
+  fail<ShapeError>({.operation = "columns_of", .wrong = "the parts have too few columns"});
+}
+
+Array plus(Array y, const std::optional<Array>& bias, std::int64_t begin, std::int64_t count) {
+  return bias ? y + bias->slice(0, begin, begin + count) : std::move(y);
+}
+
+}  // namespace
+
+bool combines_operations(const Tiles& tiles) { return !tiles.vectors && thread_context.array_observer == nullptr; }
+
+AddNorm add_rms_norm(const Array& x, const std::optional<Array>& y, const Array& weight, float epsilon,
+                     std::span<const Weight> next) {
+  const std::int64_t tokens = x.shape(0), columns = x.shape(1);
+  const Tiles tiles = tiles_of(x.device());
+  const std::optional<InputLayout> layout = common_layout(next, tokens);
+  const auto spec = layout && combines_operations(tiles) && tokens > 0
+                        ? choose_add_norm(tiles, columns, y.has_value(), *layout)
+                        : std::nullopt;
+  if (!spec) {
+    Array sum = y ? x + *y : x;
+    LinearInput normalised(tessera::rms_norm(sum, weight, epsilon));
+    return {std::move(sum), std::move(normalised)};
+  }
+  const Array rows = x.as_contiguous(), scale = weight.as_contiguous();
+  const Array data = empty_input(*layout, tokens, columns, x.device());
+  Array sum = y ? Array::empty(x.shape(), DType::f32, x.device()) : x;
+  std::vector<LaunchArgument> args = {rows.view()};
+  if (y) args.emplace_back(y->as_contiguous().view()), args.emplace_back(sum.view());
+  args.emplace_back(scale.view()), args.emplace_back(data.view());
+  args.push_back(LaunchArgument::index(columns)), args.push_back(LaunchArgument::index(tokens));
+  args.push_back(LaunchArgument::scalar(epsilon));
+  static auto& family = *new KernelFamily<AddNormSpec>(trace_add_norm);
+  family(*spec).launch({static_cast<std::uint64_t>(ceil_div(tokens, layout->tokens) * layout->tokens), 1, 1},
+                       std::span(args));
+  return {std::move(sum), LinearInput(data, *layout, tokens, columns)};
+}
+
+namespace {
+
+Array rotate_and_store_separately(const std::array<Array, 3>& qkv, const HeadOptions& how, const Position& position,
+                                  Array& keys, Array& values) {
+  const std::int64_t tokens = qkv[0].shape(0), size = how.head_size;
+  std::int64_t begin = 0;
+  const auto next = [&](std::size_t i, std::int64_t heads, const std::optional<Array>& norm, bool rotates) {
+    Array y = plus(qkv[i], how.bias, begin, heads * size).reshape({tokens, heads, size});
+    begin += heads * size;
+    if (norm) y = tessera::rms_norm(y, *norm, how.epsilon);
+    return rotates && how.rotary ? rotary(y, position, *how.rotary) : y;
+  };
+  const Array queries = next(0, how.heads, how.query_norm, true);
+  cache_store(keys, next(1, how.key_heads, how.key_norm, true), position);
+  cache_store(values, next(2, how.key_heads, {}, false), position);
+  return queries;
+}
+
+}  // namespace
+
+Array rotate_and_store(std::span<const Array> parts, const HeadOptions& how, const Position& position, Array& keys,
+                       Array& values) {
+  const std::int64_t size = how.head_size, queries = how.heads * size, shared = how.key_heads * size;
+  const std::array<Array, 3> qkv = {columns_of(parts, 0, queries), columns_of(parts, queries, shared),
+                                    columns_of(parts, queries + shared, shared)};
+  const Device device = qkv[0].device();
+  const std::int64_t tokens = qkv[0].shape(0);
+  const Tiles tiles = tiles_of(device);
+  const std::int64_t dimensions = !how.rotary ? 0 : how.rotary->dimensions == 0 ? size : how.rotary->dimensions;
+  const auto threads = std::bit_ceil(static_cast<std::uint32_t>(std::max<std::int64_t>(size - dimensions / 2, 32)));
+  if (!combines_operations(tiles) || tokens == 0 || threads > tiles.block_limit)
+    return rotate_and_store_separately(qkv, how, position, keys, values);
+  for (Array* cache : {&keys, &values}) detail::check_write_target("cache_store", *cache);
+  Array out = Array::empty({tokens, how.heads, size}, DType::f32, device);
+  std::vector<LaunchArgument> args;
+  for (const Array& x : qkv) args.emplace_back(x.view());
+  args.emplace_back(out.view()), args.emplace_back(keys.view_for_writing());
+  args.emplace_back(values.view_for_writing());
+  RotateStoreSpec spec;
+  spec.rotary.in_memory = position.in_memory();
+  spec.cache = keys.dtype(), spec.rotates = how.rotary.has_value(), spec.norms = how.query_norm.has_value();
+  spec.biases = how.bias.has_value(), spec.head_size = static_cast<std::uint32_t>(size), spec.threads = threads;
+  if (how.rotary) {
+    check_rotary(*how.rotary, size, position, tokens, device);
+    spec.rotary = rotary_arguments(*how.rotary, DType::f32, size, position.in_memory(), device, args);
+  }
+  if (spec.norms) {
+    args.emplace_back(how.query_norm->as_contiguous().view()), args.emplace_back(how.key_norm->as_contiguous().view());
+    args.push_back(LaunchArgument::scalar(how.epsilon));
+  }
+  if (spec.biases) args.emplace_back(how.bias->as_contiguous().view());
+  args.push_back(LaunchArgument::index(how.heads)), args.push_back(LaunchArgument::index(how.key_heads));
+  args.push_back(argument(position));
+  for (const Array& x : qkv) args.push_back(LaunchArgument::index(x.strides()[0]));
+  for (const Array* cache : {&keys, &values})
+    for (const std::size_t axis : {0, 1}) args.push_back(LaunchArgument::index(cache->strides()[axis]));
+  static auto& family = *new KernelFamily<RotateStoreSpec>(trace_rotate_store);
+  family(spec).launch(
+      {static_cast<std::uint64_t>(how.heads + 2 * how.key_heads), static_cast<std::uint64_t>(tokens), 1},
+      std::span(args));
+  const detail::Operation operation("rotate_and_store", keys, values);
+  operation.finish_in_place(keys), operation.finish_in_place(values);
+  return out;
+}
+
+LinearInput gate(LinearInput& x, std::span<const Weight> weights, const std::optional<Array>& bias, Gate kind,
+                 const Weight& next) {
+  const auto layout = common_layout({&next, 1}, x.tokens());
+  if (layout && x.tokens() > 0 && weights.size() == 1 && !bias && combines_operations(tiles_of(next.device())) &&
+      can_gate(weights[0], x.tokens(), *layout))
+    return gated_linear(x, weights[0], kind, *layout);
+  const std::vector<Array> parts = linear(x, weights);
+  const std::int64_t columns = next.columns();
+  const auto half = [&](std::int64_t begin) { return plus(columns_of(parts, begin, columns), bias, begin, columns); };
+  return LinearInput(kind == Gate::gelu ? gelu_gate(half(0), half(columns)) : silu_gate(half(0), half(columns)));
+}
+
+}  // namespace tessera::ops
