@@ -26,6 +26,7 @@
 #include "tessera/ops/convolution.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer.h"
+#include "tessera/ops/transformer_layer.h"
 #include "tessera/ops/weight.h"
 #include "tessera/report/report.h"
 
@@ -43,6 +44,25 @@ Weight weight_of(WeightFormat format, double bytes_per_element, std::int64_t row
   return Weight::pack(
       format, static_cast<std::uint64_t>(bytes_per_element * static_cast<double>(rows * columns)),
       [](std::uint64_t, std::span<std::byte>) {}, rows, columns, device);
+}
+
+/// One layer of a Llama with 8 billion weights, for `tokens` tokens after `past` others.
+void run_layer(WeightFormat format, double bytes, std::int64_t tokens, std::int64_t past, Device d) {
+  const auto array = [&](Shape shape, DType dtype = DType::f32) { return Array::empty(std::move(shape), dtype, d); };
+  const auto weight = [&](std::int64_t rows, std::int64_t columns) {
+    return weight_of(format, bytes, rows, columns, d);
+  };
+  const Weight qkv = weight(6144, 4096), output = weight(4096, 4096), gate_up = weight(28672, 4096),
+               down = weight(4096, 14336);
+  const Array norm = array({4096});
+  Array keys = array({8, past + tokens, 128}, DType::f16), values = array({8, past + tokens, 128}, DType::f16);
+  ops::AddNorm x = ops::add_rms_norm(array({tokens, 4096}), array({tokens, 4096}), norm, 1e-5f, {&qkv, 1});
+  const Array queries =
+      ops::rotate_and_store(ops::linear(x.normalised, {&qkv, 1}), {32, 8, 128, Rotary{}}, past, keys, values);
+  ops::LinearInput seen = ops::attention(queries, keys, values, past, 0.088f, 0, 0, output);
+  x = ops::add_rms_norm(x.sum, ops::linear(seen, {&output, 1})[0], norm, 1e-5f, {&gate_up, 1});
+  ops::LinearInput gated = ops::gate(x.normalised, {&gate_up, 1}, {}, Gate::silu, down);
+  ops::linear(gated, {&down, 1})[0].eval();
 }
 
 std::vector<Case> cases() {
@@ -76,6 +96,10 @@ std::vector<Case> cases() {
       const Array q = Array::empty({1, 32, 128}, DType::f32, d), k = Array::empty({8, past + 1, 128}, DType::f16, d);
       attention(q, k, k, past, 0.088f).eval();
     });
+  for (const Format& f : {formats[0], formats[1], formats[2]})
+    for (const auto& [tokens, past] : {std::pair{1, 1023}, {1, 8191}, {512, 0}})
+      add("layer, " + std::string(f.name) + ", " + std::to_string(tokens) + " after " + std::to_string(past),
+          [=](Device d) { run_layer(f.format, f.bytes, tokens, past, d); });
   add("attention, 512 tokens to 512", [](Device d) {
     const Array q = Array::empty({512, 32, 128}, DType::f32, d), k = Array::empty({8, 512, 128}, DType::f16, d);
     attention(q, k, k, 0, 0.088f).eval();
@@ -189,6 +213,17 @@ std::vector<KernelReport> merged(const std::vector<KernelReport>& reports) {
   return all;
 }
 
+/// The time of all launches of a layer.
+std::string sum_of(const std::string& name, const std::vector<KernelReport>& reports) {
+  double seconds = 0;
+  std::uint32_t launches = 0;
+  for (const KernelReport& r : reports) seconds += r.launch->seconds * r.launches, launches += r.launches;
+  char text[160];
+  std::snprintf(text, sizeof text, "- %s: %u launches, %.1f us; %.0f times a second for 32 layers", name.c_str(),
+                launches, seconds * 1e6, 1 / (32 * seconds));
+  return text;
+}
+
 /// A section of an earlier table: its heading, and its rows by operation and kernel.
 struct Section {
   std::string heading;
@@ -229,6 +264,7 @@ std::string compare(const std::vector<std::string>& earlier, const std::vector<s
 
 void print_table(const ReportTarget& target, const std::string& part) {
   bool first = true;
+  std::vector<std::string> sums;
   for (const Case& c : cases()) {
     if (c.name.find(part) == std::string::npos) continue;
     std::vector<KernelReport> reports;
@@ -248,8 +284,11 @@ void print_table(const ReportTarget& target, const std::string& part) {
           heading_of(reports[0]).c_str());
     first = false;
     for (const KernelReport& r : merged(reports)) std::printf("%s\n", row_of(c.name, r).c_str());
+    if (c.name.starts_with("layer")) sums.push_back(sum_of(c.name, reports));
     std::fflush(stdout);
   }
+  if (!sums.empty()) std::printf("\n");
+  for (const std::string& sum : sums) std::printf("%s\n", sum.c_str());
 }
 
 /// Compares all kernels with an earlier table. Returns the exit status.

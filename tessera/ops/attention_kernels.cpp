@@ -414,7 +414,8 @@ ir::Function trace_attention_combine(const AttentionCombineSpec& spec) {
 
 AttentionCombineSpec choose_attention_combine(std::int64_t head_size) {
   AttentionCombineSpec s{static_cast<std::uint32_t>(head_size)};
-  while (2 * s.slices * (s.head_size + 3) / 4 <= 128) s.slices *= 2;
+  const std::uint32_t lanes = (s.head_size + 3) / 4;
+  while (2 * s.slices * lanes <= 128) s.slices *= 2;
   return s;
 }
 

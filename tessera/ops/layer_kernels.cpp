@@ -43,6 +43,12 @@ ir::Function trace_add_norm(const AddNormSpec& spec) {
     column.push_back(lane + s * step), exists.push_back(column.back() < columns);
     for (int i = 0; i < 4; ++i) v.push_back(load_at(x, row + column.back() + i, exists.back()));
   }
+  // Short rows leave registers for the weights, so that all loads are requested together.
+  const auto weight_at = [&](std::size_t i) {
+    return load_at(weight, column[i / 4] + static_cast<int>(i % 4), exists[i / 4]);
+  };
+  std::vector<ir::Value> weights;
+  for (std::size_t i = 0; i < v.size() && spec.each <= 4; ++i) weights.push_back(weight_at(i));
   if (spec.adds) {
     for (std::size_t i = 0; i < v.size(); ++i)
       v[i] = v[i] + load_at(y, row + column[i / 4] + static_cast<int>(i % 4), exists[i / 4]);
@@ -58,7 +64,7 @@ ir::Function trace_add_norm(const AddNormSpec& spec) {
   for (std::size_t s = 0; s < column.size(); ++s) {
     std::array<ir::Value, 4> n;
     for (std::size_t i = 0; i < 4; ++i)
-      n[i] = v[4 * s + i] * scale * load_at(weight, column[s] + static_cast<int>(i), exists[s]);
+      n[i] = v[4 * s + i] * scale * (weights.empty() ? weight_at(4 * s + i) : weights[4 * s + i]);
     store(token, column[s], n, {exists[s], exists[s], exists[s], exists[s]});
   }
   return builder.finish();
@@ -71,7 +77,7 @@ ir::Function trace_rotate_store(const RotateStoreSpec& spec) {
   ir::Builder builder(spec.norms ? "norm_rotate_store" : "rotate_store", ir::KernelKind::block, {spec.threads, 1, 1});
   ir::Builder::Scope scope(builder);
   const auto f32 = [](const char* name) { return ir::buffer_param(name, DType::f32, ir::Access::read); };
-  const auto q = f32("q"), k = f32("k"), v = f32("v");
+  const auto q = f32("q"), k = spec.joined ? q : f32("k"), v = spec.joined ? q : f32("v");
   const auto out = ir::buffer_param("out", DType::f32, ir::Access::read_write),
              keys = ir::buffer_param("keys", spec.cache, ir::Access::read_write),
              values = ir::buffer_param("values", spec.cache, ir::Access::read_write);
@@ -83,8 +89,8 @@ ir::Function trace_rotate_store(const RotateStoreSpec& spec) {
   const auto number = [](const char* name) { return ir::scalar_param(name, DType::index); };
   const ir::Value heads = number("heads"), key_heads = number("key_heads");
   const PositionParameter first_position("first_position", r.in_memory);
-  const ir::Value q_token = number("q_token_stride"), k_token = number("k_token_stride"),
-                  v_token = number("v_token_stride");
+  const ir::Value q_token = number("q_token_stride"), k_token = spec.joined ? q_token : number("k_token_stride"),
+                  v_token = spec.joined ? q_token : number("v_token_stride");
   const ir::Value keys_head = number("keys_head_stride"), keys_row = number("keys_row_stride"),
                   values_head = number("values_head_stride"), values_row = number("values_row_stride");
 
@@ -96,11 +102,17 @@ ir::Function trace_rotate_store(const RotateStoreSpec& spec) {
   const ir::Value in_pair = lane < pairs, exists = lane < size - pairs;
   const ir::Value first = ir::select(in_pair, adjacent ? 2 * lane : lane, lane + pairs),
                   second = adjacent ? 2 * lane + 1 : lane + pairs;
+  const ir::Value position = first_position.get() + token;
+  const ir::Value zero = ir::literal(DType::f32, 0);
   const auto read = [&](ir::Value element, ir::Value mask) {
-    const ir::Value zero = ir::literal(DType::f32, 0);
-    const ir::Value of_value = v.load_if(is_value && mask, token * v_token + value_head * size + element, zero);
-    const ir::Value of_key = k.load_if(is_key && mask, token * k_token + key_head * size + element, of_value);
-    const ir::Value x = q.load_if(is_query && mask, token * q_token + head * size + element, of_key);
+    ir::Value x;
+    if (spec.joined) {
+      x = q.load_if(mask, token * q_token + head * size + element, zero);
+    } else {
+      const ir::Value of_value = v.load_if(is_value && mask, token * v_token + value_head * size + element, zero);
+      const ir::Value of_key = k.load_if(is_key && mask, token * k_token + key_head * size + element, of_value);
+      x = q.load_if(is_query && mask, token * q_token + head * size + element, of_key);
+    }
     return spec.biases ? x + bias.load_if(mask, head * size + element, zero) : x;
   };
   ir::Value a = read(first, exists), b = read(second, in_pair);
@@ -114,7 +126,6 @@ ir::Function trace_rotate_store(const RotateStoreSpec& spec) {
     };
     a = normalised(a, first, exists), b = normalised(b, second, in_pair);
   }
-  const ir::Value position = first_position.get() + token;
   if (spec.rotates) {
     const auto [u, w] = rotary->rotate(ir::min(lane, pairs - 1), position, a, b);
     const ir::Value turned = in_pair && !is_value;

@@ -26,10 +26,12 @@ struct RotateStoreSpec {
   bool rotates = true;  ///< false: `rotary` contributes only in_memory
   bool norms = false;   ///< queries and keys of each head are normalised before they are rotated
   bool biases = false;  ///< a bias is added first
+  bool joined = true;   ///< a row has queries, keys and values one after the other; false: they are three arrays
   std::uint32_t head_size = 128, threads = 64;
   friend bool operator==(const RotateStoreSpec&, const RotateStoreSpec&) = default;
   std::size_t hash() const {
-    return hash_of({rotary.hash(), static_cast<std::uint64_t>(cache), rotates, norms, biases, head_size, threads});
+    return hash_of(
+        {rotary.hash(), static_cast<std::uint64_t>(cache), rotates, norms, biases, joined, head_size, threads});
   }
 };
 ir::Function trace_rotate_store(const RotateStoreSpec& spec);

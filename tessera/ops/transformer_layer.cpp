@@ -88,13 +88,15 @@ Array rotate_and_store(std::span<const Array> parts, const HeadOptions& how, con
   for (Array* cache : {&keys, &values}) detail::check_write_target("cache_store", *cache);
   Array out = Array::empty({tokens, how.heads, size}, DType::f32, device);
   std::vector<LaunchArgument> args;
-  for (const Array& x : qkv) args.emplace_back(x.view());
+  const bool joined = parts.size() == 1;
+  for (const Array& x : joined ? parts : std::span<const Array>(qkv)) args.emplace_back(x.view());
   args.emplace_back(out.view()), args.emplace_back(keys.view_for_writing());
   args.emplace_back(values.view_for_writing());
   RotateStoreSpec spec;
   spec.rotary.in_memory = position.in_memory();
   spec.cache = keys.dtype(), spec.rotates = how.rotary.has_value(), spec.norms = how.query_norm.has_value();
-  spec.biases = how.bias.has_value(), spec.head_size = static_cast<std::uint32_t>(size), spec.threads = threads;
+  spec.joined = joined, spec.biases = how.bias.has_value(), spec.head_size = static_cast<std::uint32_t>(size),
+  spec.threads = threads;
   if (how.rotary) {
     check_rotary(*how.rotary, size, position, tokens, device);
     spec.rotary = rotary_arguments(*how.rotary, DType::f32, size, position.in_memory(), device, args);
@@ -106,7 +108,8 @@ Array rotate_and_store(std::span<const Array> parts, const HeadOptions& how, con
   if (spec.biases) args.emplace_back(how.bias->as_contiguous().view());
   args.push_back(LaunchArgument::index(how.heads)), args.push_back(LaunchArgument::index(how.key_heads));
   args.push_back(argument(position));
-  for (const Array& x : qkv) args.push_back(LaunchArgument::index(x.strides()[0]));
+  for (const Array& x : joined ? parts : std::span<const Array>(qkv))
+    args.push_back(LaunchArgument::index(x.strides()[0]));
   for (const Array* cache : {&keys, &values})
     for (const std::size_t axis : {0, 1}) args.push_back(LaunchArgument::index(cache->strides()[axis]));
   static auto& family = *new KernelFamily<RotateStoreSpec>(trace_rotate_store);

@@ -70,6 +70,8 @@ ir::Function trace_linear(const LinearSpec& spec) {
   if (slices > 1) name += "_slices" + std::to_string(slices);
   if (spec.gated) name += spec.gate == Gate::silu ? "_silu_gate" : "_gelu_gate";
   ir::Builder builder(name, ir::KernelKind::block, {spec.weight.group, spec.slices, 1});
+  // Twice the sums need more registers. One block of this size requests enough bytes.
+  if (spec.gated && (!layout_of(format).quantised() || tokens > 2)) builder.set_min_blocks(1);
   ir::Builder::Scope scope(builder);
   const PackedWeight weight(spec.weight);
   const bool quantised = weight.layout.quantised();
@@ -96,30 +98,45 @@ ir::Function trace_linear(const LinearSpec& spec) {
 
   Sums sums(results);
   if (quantised) {
-    ir::for_(slice, steps, slices, [&](ir::Value b) {
-      std::vector<ir::Value> x_at;
-      for (std::uint32_t t = 0; t < tokens; ++t) x_at.push_back(x_of(b, t));
+    // On GPUs, a thread loads two parts of its row, or one of each row, before it uses them.
+    const int together = slices > 1 && results == 1 ? 2 : 1;
+    const auto add_parts = [&](ir::Value first_part, int count) {
       std::vector<WeightPart> parts;
-      for (const ir::Value& g : groups) parts.push_back(part_of(weight, g * steps + b, lane));
-      for (std::size_t i = 0; i < parts.size(); ++i) add_part(weight.layout, parts[i], x, x_at, sums, i * tokens);
-    });
+      for (int u = 0; u < count; ++u)
+        for (const ir::Value& g : groups) parts.push_back(part_of(weight, g * steps + first_part + u * slices, lane));
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        const auto u = static_cast<int>(i / groups.size());
+        std::vector<ir::Value> x_at;
+        for (std::uint32_t t = 0; t < tokens; ++t) x_at.push_back(x_of(first_part + u * slices, t));
+        add_part(weight.layout, parts[i], x, x_at, sums, i % groups.size() * tokens);
+      }
+    };
+    ir::for_(slice, steps - (together - 1) * slices, together * slices, [&](ir::Value b) { add_parts(b, together); });
+    if (together > 1) {
+      const ir::Value own = (steps - slice + (slices - 1)) / slices;  // the number of parts of this slice
+      ir::for_(slice + own / together * (together * slices), steps, slices, [&](ir::Value b) { add_parts(b, 1); });
+    }
   } else {
-    // Several independent sums hide the latency.
-    const int unroll = tokens == 1 ? 8 : tokens == 2 ? 4 : tokens == 4 ? 2 : 1;
+    // Several independent sums hide the latency. GPUs load more elements before they use them.
+    const bool gpu_vector = slices > 1 && tokens == 1;
+    const int chains = gpu_vector ? 4 : tokens == 1 ? 8 : tokens == 2 ? 4 : tokens == 4 ? 2 : 1;
+    const int unroll = gpu_vector ? 16 : chains;
     auto step = [&](ir::Value k, Sums& into, std::uint32_t chain) {
       for (std::uint32_t i = 0; i < groups.size(); ++i) {
         const ir::Value w = weight.element(groups[i] * steps + k, lane);
         for (std::uint32_t t = 0; t < tokens; ++t) into.add(chain * results + i * tokens + t, w, x.load(x_of(k, t)));
       }
     };
-    Sums more(results * static_cast<std::uint32_t>(unroll - 1));
+    Sums more(results * static_cast<std::uint32_t>(chains - 1));
     ir::for_(slice * unroll, steps - (unroll - 1), slices * unroll, [&](ir::Value k) {
-      step(k, sums, 0);
-      for (int u = 1; u < unroll; ++u) step(k + u, more, static_cast<std::uint32_t>(u - 1));
+      for (int u = 0; u < unroll; ++u) {
+        const int chain = u % chains;
+        step(k + u, chain == 0 ? sums : more, static_cast<std::uint32_t>(std::max(chain - 1, 0)));
+      }
     });
     if (unroll > 1) ir::for_(steps - steps % unroll + slice, steps, slices, [&](ir::Value k) { step(k, sums, 0); });
     for (std::uint32_t i = 0; i < results; ++i) {
-      for (int u = 1; u < unroll; ++u)
+      for (int u = 1; u < chains; ++u)
         sums.of[i].set(sums.of[i].get() + more.of[static_cast<std::uint32_t>(u - 1) * results + i].get());
     }
   }

@@ -68,7 +68,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
       for (const bool rotates : {true, false})
         if (tiles.block_limit >= 64) {
           RotateStoreSpec s;
-          s.rotates = rotates, s.norms = s.biases = more, s.cache = more ? DType::f32 : DType::f16;
+          s.rotates = rotates, s.norms = s.biases = more, s.joined = !more, s.cache = more ? DType::f32 : DType::f16;
           s.threads = std::min(tiles.block_limit, rotates ? 64u : 128u);
           s.rotary.in_memory = more, s.rotary.factors = more;
           add(std::string(rotates ? "rotate_store" : "store_only") + (more ? "_norms_biases" : ""),
