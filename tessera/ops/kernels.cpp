@@ -45,6 +45,10 @@ std::uint32_t quantise_lanes(const Tiles& tiles) {
   return tiles.vectors && 16 % tiles.subgroup == 0 ? tiles.subgroup : 0;
 }
 
+std::uint32_t dequantise_slices(const Tiles& tiles) {
+  return tiles.vectors ? 1 : std::min(8u, tiles.block_limit / tiles.rows);
+}
+
 std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const WeightSpec& weight, std::int64_t tokens) {
   const WeightLayout& f = layout_of(weight.format);
   const bool quantised = f.quantised();

@@ -138,13 +138,25 @@ struct QuantiseSpec {
   friend bool operator==(const QuantiseSpec&, const QuantiseSpec&) = default;
   std::size_t hash() const { return hash_of({out.bits(), lanes}); }
 };
+/// Reads rows of a weight, given by ids.
 struct GatherSpec {
   WeightSpec weight;
-  DType ids = DType::index;  ///< dtype of the ids; index means that all rows are gathered, without ids
+  DType ids = DType::i32;
   friend bool operator==(const GatherSpec&, const GatherSpec&) = default;
   std::size_t hash() const {
     return hash_of({static_cast<std::uint64_t>(weight.format), weight.group, static_cast<std::uint64_t>(weight.scale),
                     static_cast<std::uint64_t>(ids)});
+  }
+};
+/// Converts a weight to a row-major matrix. A block converts a group of rows, and `slices` times 32 columns.
+struct DequantiseSpec {
+  WeightSpec weight;
+  DType out = DType::f32;
+  std::uint32_t slices = 1;
+  friend bool operator==(const DequantiseSpec&, const DequantiseSpec&) = default;
+  std::size_t hash() const {
+    return hash_of({static_cast<std::uint64_t>(weight.format), weight.group, static_cast<std::uint64_t>(weight.scale),
+                    static_cast<std::uint64_t>(out), slices});
   }
 };
 ir::Function trace_linear(const LinearSpec& spec);
@@ -159,6 +171,9 @@ std::uint32_t quantise_lanes(const Tiles& tiles);
 /// Tiles activations for weights that are not quantised: f32 [tile][column][token]. A tile has at least 2 tokens.
 ir::Function trace_tile_activations(const std::uint32_t& tokens);
 ir::Function trace_gather(const GatherSpec& spec);
+ir::Function trace_dequantise(const DequantiseSpec& spec);
+/// The value for DequantiseSpec::slices on this device.
+std::uint32_t dequantise_slices(const Tiles& tiles);
 
 // product_kernels.cpp
 

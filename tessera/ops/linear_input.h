@@ -37,8 +37,13 @@ class LinearInput {
 /// Allocates activations in a layout.
 Array empty_input(const InputLayout& layout, std::int64_t tokens, std::int64_t columns, Device device);
 
-/// The layout that all `weights` read in products with `tokens` tokens; std::nullopt if they read different layouts.
+/// The layout that all `weights` read in products with `tokens` tokens; std::nullopt if they read different layouts. If
+/// the vendor's library multiplies one of them, the layout is that of rows.
 std::optional<InputLayout> common_layout(std::span<const Weight> weights, std::int64_t tokens);
+
+/// True if products of `tokens` tokens with the weight are computed by the vendor's library, after a conversion of the
+/// weight to a matrix of 16-bit floats.
+bool multiplied_by_library(const Weight& weight, std::int64_t tokens);
 
 /// Returns the products (tokens, rows) with several weights. The weights must have x's columns and device.
 std::vector<Array> linear(LinearInput& x, std::span<const Weight> weights);

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ops/weight.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "tessera/array/functions.h"
+#include "tessera/base/log.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/kernel_family.h"
+#include "tessera/device/launch/vendor_product.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/linear_input.h"
 
@@ -86,11 +91,66 @@ Array converted(const Array& flat, std::int64_t tokens, std::int64_t columns, co
   return out;
 }
 
+Array dequantised(const Weight& weight, DType dtype) {
+  const Array out = Array::empty({weight.rows(), weight.columns()}, dtype, weight.device());
+  std::vector<LaunchArgument> args;
+  for (const Array& p : weight.parts()) args.emplace_back(p.view());
+  args.emplace_back(out.view());
+  args.push_back(LaunchArgument::index(weight.rows())), args.push_back(LaunchArgument::index(weight.columns()));
+  const std::uint32_t slices = ops::dequantise_slices(ops::tiles_of(weight.device()));
+  static auto& family = *new KernelFamily<ops::DequantiseSpec>(ops::trace_dequantise);
+  family({spec_of(weight), dtype, slices})
+      .launch({static_cast<std::uint64_t>(ops::ceil_div(weight.columns(), 32 * slices)),
+               static_cast<std::uint64_t>(weight.parts()[0].shape(0)), 1},
+              std::span(args));
+  return out;
+}
+
+/// The dtype in which the vendor's library multiplies a weight; bf16 weights do not fit in f16.
+DType library_dtype(const Weight& weight) { return weight.format() == WeightFormat::bf16 ? DType::bf16 : DType::f16; }
+
+}  // namespace
+
+// The library's rate is several times that of linear's kernels, but the conversion reads and writes the weight once
+// more.
+bool ops::multiplied_by_library(const Weight& weight, std::int64_t tokens) {
+  constexpr std::int64_t least_tokens = 16, least_quantised_tokens = 128;
+  constexpr std::int64_t most_bytes = std::int64_t{512} << 20;  // of the converted weight
+  const std::int64_t m = tokens, n = weight.rows(), k = weight.columns();
+  if (weight.format() == WeightFormat::f32 || 2 * n * k > most_bytes) return false;
+  if (tokens < (layout_of(weight.format()).quantised() ? least_quantised_tokens : least_tokens)) return false;
+  const DType t = library_dtype(weight);
+  return vendor_product_available(
+      weight.device(), {m, n, k, 1, {t, false, k, 0}, {t, true, k, 0}, {DType::f32, false, n, 0}, false, false});
+}
+
+namespace {
+
+/// Multiplies x (tokens, columns) by a converted weight. Large activations are scaled down to the range of f16.
+/// Returns std::nullopt if there is no memory for the converted weight.
+std::optional<Array> library_product(const Array& x, const Weight& weight) {
+  const DType dtype = library_dtype(weight);
+  std::optional<Array> matrix;
+  try {
+    matrix = dequantised(weight, dtype);
+  } catch (const OutOfMemory& e) {
+    logging::info(fmt::format("{}: no memory to convert a weight for the library, using Tessera's kernel: {}",
+                              to_string(weight.device()), e.what()));
+    return std::nullopt;
+  }
+  const Epilogue sums{.dtype = DType::f32};
+  if (dtype == DType::bf16) return matmul(x.astype(dtype), matrix->transpose(), sums);
+  constexpr float largest = 16384;
+  const Array scale = maximum(max(abs(x)) / largest, 1.0f).eval();
+  return matmul((x / scale).astype(dtype), matrix->transpose(), sums) * scale;
+}
+
 /// The kernel of a product with `tokens` tokens, and the layout that it reads.
 struct LinearPlan {
   LinearSpec spec;
   std::optional<ops::LinearPanelSpec> panel;
   InputLayout in;
+  bool library = false;  ///< multiplies by the vendor's library; `spec` is used if that fails
 };
 LinearPlan plan_of(const Weight& weight, std::int64_t tokens) {
   const ops::WeightLayout& f = ops::layout_of(weight.format());
@@ -101,6 +161,7 @@ LinearPlan plan_of(const Weight& weight, std::int64_t tokens) {
   p.panel = ops::choose_linear_panel(tiles, p.spec.weight, tokens);
   if (p.panel) p.spec.tokens = p.panel->tokens;
   p.in = {f.quantised(), p.spec.tokens, f.offset, f.offset != 0 && f.factor == 16};
+  p.library = ops::multiplied_by_library(weight, tokens);
   return p;
 }
 
@@ -176,6 +237,8 @@ Array empty_input(const InputLayout& layout, std::int64_t tokens, std::int64_t c
 }
 
 std::optional<InputLayout> common_layout(std::span<const Weight> weights, std::int64_t tokens) {
+  if (std::ranges::any_of(weights, [&](const Weight& w) { return multiplied_by_library(w, tokens); }))
+    return InputLayout{};
   const InputLayout first = layout_for(plan_of(weights.front(), tokens), weights, tokens);
   for (const Weight& w : weights)
     if (!satisfies(first, plan_of(w, tokens).in)) return {};
@@ -186,9 +249,14 @@ std::vector<Array> linear(LinearInput& x, std::span<const Weight> weights) {
   const detail::Operation operation("linear", x.rows());
   std::vector<Array> results;
   for (const Weight& weight : weights) {
+    const LinearPlan plan = plan_of(weight, x.tokens());
+    if (plan.library)
+      if (std::optional<Array> product = library_product(x.in({}), weight)) {
+        results.push_back(*std::move(product));
+        continue;
+      }
     const Array& out = results.emplace_back(Array::empty({x.tokens(), weight.rows()}, DType::f32, weight.device()));
     if (x.tokens() == 0) continue;
-    const LinearPlan plan = plan_of(weight, x.tokens());
     multiply(plan, weight, x.in(layout_for(plan, weights, x.tokens())), out, x.tokens());
   }
   return operation.finish(std::move(results), [&] {
@@ -197,8 +265,9 @@ std::vector<Array> linear(LinearInput& x, std::span<const Weight> weights) {
 }
 
 bool can_gate(const Weight& weight, std::int64_t tokens, const InputLayout& out) {
-  const LinearSpec spec = plan_of(weight, tokens).spec;
-  return weight.rows() % 64 == 0 && spec.weight.group == 32 && spec.slices >= 2 * spec.tokens &&
+  const LinearPlan plan = plan_of(weight, tokens);
+  const LinearSpec& spec = plan.spec;
+  return !plan.library && weight.rows() % 64 == 0 && spec.weight.group == 32 && spec.slices >= 2 * spec.tokens &&
          out.tokens == spec.tokens && tiles_of(weight.device()).subgroup >= input_lanes;
 }
 
@@ -241,22 +310,21 @@ Array linear(const Array& x, const Weight& weight) { return linear(x, std::span(
 
 namespace {
 
-Array gather(const Weight& weight, const Array* ids) {
-  Shape shape = ids ? ids->shape() : Shape{weight.rows()};
+Array gather(const Weight& weight, const Array& ids) {
+  Shape shape = ids.shape();
   shape.push_back(weight.columns());
   const Array out = Array::empty(shape, DType::f32, weight.device());
   if (out.size() == 0) return out;
   std::vector<LaunchArgument> args;
   for (const Array& p : weight.parts()) args.emplace_back(p.view());
-  if (ids) args.emplace_back(ids->as_contiguous().view());
+  args.emplace_back(ids.as_contiguous().view());
   args.emplace_back(out.view());
   args.push_back(LaunchArgument::index(weight.rows()));
   args.push_back(LaunchArgument::index(weight.columns()));
   static auto& family = *new KernelFamily<GatherSpec>(ops::trace_gather);
-  family({spec_of(weight), ids ? ids->dtype() : DType::index})
-      .launch(
-          {static_cast<std::uint64_t>(weight.columns()), static_cast<std::uint64_t>(out.size() / weight.columns()), 1},
-          std::span(args));
+  family({spec_of(weight), ids.dtype()})
+      .launch({static_cast<std::uint64_t>(weight.columns()), static_cast<std::uint64_t>(ids.size()), 1},
+              std::span(args));
   return out;
 }
 
@@ -270,13 +338,13 @@ Array embedding_rows(const Weight& weight, const Array& ids) {
     fail<DtypeError>({.operation = "embedding_rows",
                       .with = {{"ids", std::string(dtype_name(ids.dtype()))}},
                       .wrong = "ids must be integers"});
-  return operation.finish(gather(weight, &ids));
+  return operation.finish(gather(weight, ids));
 }
 
 Array dequantize(const Weight& weight) {
   const detail::Operation operation("dequantize");
   check_weight("dequantize", weight);
-  return operation.finish(gather(weight, nullptr));
+  return operation.finish(dequantised(weight, DType::f32));
 }
 
 }  // namespace tessera

@@ -197,32 +197,27 @@ ir::Function trace_linear(const LinearSpec& spec) {
   return builder.finish();
 }
 
-// Returns rows of a packed weight as f32: the rows in `ids`, or all rows. Uses one thread per column.
+// Returns rows of a packed weight as f32: the rows in `ids`. Uses one thread per column.
 ir::Function trace_gather(const GatherSpec& spec) {
-  const bool all = spec.ids == DType::index;
-  ir::Builder builder((all ? "dequantize_" : "embedding_rows_") + std::string(weight_format_name(spec.weight.format)),
-                      ir::KernelKind::map);
+  ir::Builder builder("embedding_rows_" + std::string(weight_format_name(spec.weight.format)), ir::KernelKind::map);
   builder.set_exact();  // bit-identical to the values in the file
   ir::Builder::Scope scope(builder);
   const PackedWeight weight(spec.weight);
   const WeightLayout& f = weight.layout;
-  const auto ids = all ? ir::BufferRef() : ir::buffer_param("ids", spec.ids, ir::Access::read);
+  const auto ids = ir::buffer_param("ids", spec.ids, ir::Access::read);
   const auto out = ir::buffer_param("out", DType::f32, ir::Access::read_write);
   const ir::Value rows = ir::scalar_param("rows", DType::index), columns = ir::scalar_param("columns", DType::index);
   const ir::Value k = ir::global_id(0), i = ir::global_id(1);
   const int group_rows = static_cast<int>(spec.weight.group);
-  ir::Value named = i, inside;
-  if (!all) {
-    // The comparison has the width of the ids, so that a 64-bit id does not wrap into the valid range.
-    const ir::Value id = ids.load(i);
-    const DType wide = spec.ids == DType::u64 || spec.ids == DType::i64 ? spec.ids
-                       : is_unsigned_int(spec.ids)                      ? DType::u32
-                                                                        : DType::i32;
-    const ir::Value full = ir::cast(wide, id);
-    inside = full < ir::cast(wide, rows);
-    if (is_signed_int(wide)) inside = inside && full >= 0;
-    named = ir::select(inside, ir::cast(DType::index, full), ir::index_literal(0));
-  }
+  // The comparison has the width of the ids, so that a 64-bit id does not wrap into the valid range.
+  const ir::Value id = ids.load(i);
+  const DType wide = spec.ids == DType::u64 || spec.ids == DType::i64 ? spec.ids
+                     : is_unsigned_int(spec.ids)                      ? DType::u32
+                                                                      : DType::i32;
+  const ir::Value full = ir::cast(wide, id);
+  ir::Value inside = full < ir::cast(wide, rows);
+  if (is_signed_int(wide)) inside = inside && full >= 0;
+  const ir::Value named = ir::select(inside, ir::cast(DType::index, full), ir::index_literal(0));
   const ir::Value group = named / group_rows, lane = named % group_rows;
   ir::Value value;
   if (!f.quantised()) {
@@ -241,8 +236,56 @@ ir::Function trace_gather(const GatherSpec& spec) {
     value = ir::cast(DType::f32, ir::bitcast(DType::i32, weight.number(part, j, lane)) - f.offset) * scale;
     if (f.minimum) value = value + minimum;
   }
-  if (!all) value = ir::select(inside, value, ir::literal(DType::f32, 0));
-  out.store(i * columns + k, value);
+  out.store(i * columns + k, ir::select(inside, value, ir::literal(DType::f32, 0)));
+  return builder.finish();
+}
+
+// Each thread converts 32 columns of its row. They are written through shared memory, so that adjacent threads write
+// adjacent columns.
+ir::Function trace_dequantise(const DequantiseSpec& spec) {
+  const int group_rows = static_cast<int>(spec.weight.group), slices = static_cast<int>(spec.slices);
+  ir::Builder builder("dequantize_" + std::string(weight_format_name(spec.weight.format)), ir::KernelKind::block,
+                      {spec.weight.group, spec.slices, 1});
+  builder.set_exact();  // bit-identical to the values in the file
+  ir::Builder::Scope scope(builder);
+  const PackedWeight weight(spec.weight);
+  const WeightLayout& f = weight.layout;
+  const auto out = ir::buffer_param("out", spec.out, ir::Access::read_write);
+  const ir::Value rows = ir::scalar_param("rows", DType::index), columns = ir::scalar_param("columns", DType::index);
+  const ir::Value lane = ir::thread_id(0), slice = ir::thread_id(1), group = ir::block_id(1);
+  const ir::Value first = ir::block_id(0) * (32 * slices), part = first / 32 + slice;
+  const int pitch = 32 * slices + 2;  // rows of shared memory begin in different banks
+  const auto values = ir::shared(spec.out, static_cast<std::uint64_t>(group_rows) * static_cast<std::uint64_t>(pitch));
+  const auto store = [&](int j, ir::Value value) {
+    values.store(lane * pitch + slice * 32 + j, ir::cast(spec.out, value));
+  };
+  if (!f.quantised()) {
+    for (int j = 0; j < 32; ++j) {
+      const ir::Value column = ir::min(part * 32 + j, columns - 1);
+      store(j, weight.element(group * columns + column, lane));
+    }
+  } else {
+    const ir::Value parts = columns / 32;
+    const WeightPart w = part_of(weight, group * parts + ir::min(part, parts - 1), lane);
+    for (int j = 0; j < 32; ++j) {
+      const ir::Value byte =
+          (w.words[static_cast<std::size_t>(j / 4)] >> word_literal(static_cast<std::uint32_t>(j % 4 * 8))) &
+          word_literal(255);
+      const ir::Value scale = f.factor == 16 && j >= 16 ? w.second : w.scale;
+      const ir::Value value = ir::cast(DType::f32, ir::bitcast(DType::i32, byte) - f.offset) * scale;
+      store(j, f.minimum ? value + w.minimum : value);
+    }
+  }
+  ir::barrier();
+  const ir::Value thread = slice * group_rows + lane;
+  ir::for_(0, group_rows, [&](ir::Value r) {
+    const ir::Value row = group * group_rows + r;
+    for (int begin = 0; begin < 32 * slices; begin += group_rows * slices) {
+      const ir::Value column = first + begin + thread;
+      ir::if_(row < rows && column < columns,
+              [&] { out.store(row * columns + column, values.load(r * pitch + begin + thread)); });
+    }
+  });
   return builder.finish();
 }
 

@@ -78,8 +78,10 @@ void check_model(const GgufFile& file, Device device, const std::vector<std::int
   const Llama model = Llama::load(file, device);
   const auto n = static_cast<std::int64_t>(tokens.size());
   {
+    // In long batches, a vendor's library may round activations to f16.
     KeyValueCache cache(model.config(), n, device, DType::f32);
-    expect_close(model.forward(tokens, cache, true).to_vector<float>(), want, bound, what + ", one batch");
+    expect_close(model.forward(tokens, cache, true).to_vector<float>(), want,
+                 is_built_in(device.backend) ? bound : std::max(bound, 3e-4), what + ", one batch");
   }
   {
     KeyValueCache cache(model.config(), n, device, DType::f32);

@@ -87,6 +87,15 @@ bool vendor_product_wanted(Device device, const BlasProduct& p) {
   return operations >= least_per_byte * bytes && device_info(device).kind != DeviceKind::cpu;
 }
 
+bool vendor_product_available(Device where, const BlasProduct& product) {
+  if (!vendor_product_wanted(where, product) || thread_context.launch_interceptor != nullptr) return false;
+  OpenDevice& device = open_device(where);
+  Library& library = library_of(device);
+  const std::lock_guard hold(library.lock);
+  if (!library.asked) ask(library, device);
+  return library.blas != nullptr;
+}
+
 bool vendor_product(const VendorProduct& asked) {
   const Device where = asked.out.storage->device();
   OpenDevice& device = open_device(where);

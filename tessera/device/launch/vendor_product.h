@@ -28,6 +28,9 @@ struct VendorProduct {
 /// open the library.
 bool vendor_product_wanted(Device device, const BlasProduct& product);
 
+/// Returns whether the vendor's library should compute this product, and is installed. Opens the library.
+bool vendor_product_available(Device device, const BlasProduct& product);
+
 /// Enqueues the product on the device's current queue and returns true. Returns false without enqueueing anything if
 /// there is no library, if it does not support the product, or if there is no memory for its workspace. If a library
 /// call fails, a warning is logged and the library is not used again on this device. The placement log counts the

@@ -38,7 +38,8 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
           trace_linear({weight, tokens, tiles.slices}));
     if (const auto panel = choose_linear_panel(tiles, weight, 128))
       add("linear_" + format + "_panel" + std::to_string(panel->tokens), trace_linear_panel(*panel));
-    add("dequantize_" + format, trace_gather({weight, DType::index}));
+    for (const DType to : {DType::f32, DType::f16})
+      add("dequantize_" + format + "_to_" + text(to), trace_dequantise({weight, to, dequantise_slices(tiles)}));
     for (DType ids : {DType::i32, DType::i64})
       add("embedding_rows_" + format + "_" + text(ids), trace_gather({weight, ids}));
   }
