@@ -20,16 +20,18 @@ namespace {
 struct RunningSumSpec {
   DType from, sums;
   std::uint32_t threads;  // Threads of a block that process a row together; 0 means one thread per row.
+  std::uint32_t items;    // Elements that a thread loads before it uses any.
   bool exclusive, carried, totals;
   friend bool operator==(const RunningSumSpec&, const RunningSumSpec&) = default;
   std::size_t hash() const {
-    return static_cast<std::size_t>(from) << 24 | static_cast<std::size_t>(sums) << 16 | threads << 3 | exclusive << 2 |
-           carried << 1 | totals;
+    return static_cast<std::size_t>(from) << 40 | static_cast<std::size_t>(sums) << 32 | threads << 12 | items << 4 |
+           exclusive << 2 | carried << 1 | totals;
   }
 };
 
 ir::Function trace_running_sum(const RunningSumSpec& spec) {
   const bool block = spec.threads != 0;
+  const int threads = static_cast<int>(spec.threads), items = static_cast<int>(spec.items);
   ir::Builder builder(spec.totals ? "part_sums" : "running_sum", block ? ir::KernelKind::block : ir::KernelKind::map,
                       {block ? spec.threads : 1u, 1, 1});
   ir::Builder::Scope scope(builder);
@@ -45,36 +47,104 @@ ir::Function trace_running_sum(const RunningSumSpec& spec) {
   const Value begin = which * part, end = ir::min(begin + part, extent);
   const Value own = (row * parts + which) * inner + column;  // the index of this part among the parts of all rows
   const ir::Variable sum(spec.sums, spec.carried ? carry.load(own) : ir::literal(spec.sums, 0));
-  const auto position = [&](Value k) { return (row * extent + k) * inner + column; };
-  const auto element = [&](Value k) { return ir::cast(spec.sums, in.load(position(k))); };
+  const auto position = [&](Value k) { return block ? row * extent + k : (row * extent + k) * inner + column; };
 
   if (!block) {
-    ir::for_(begin, end, 1, [&](Value k) {
-      const Value before = sum.get(), after = before + element(k);
-      sum.set(after);
-      if (!spec.totals) out.store(position(k), spec.exclusive ? before : after);
-    });
+    const auto add = [&](Value first, int count) {
+      std::vector<Value> loaded;
+      for (int i = 0; i < count; ++i) loaded.push_back(in.load(position(first + i)));
+      for (int i = 0; i < count; ++i) {
+        const Value before = sum.get(), after = before + ir::cast(spec.sums, loaded[static_cast<std::size_t>(i)]);
+        sum.set(after);
+        if (!spec.totals) out.store(position(first + i), spec.exclusive ? before : after);
+      }
+    };
+    const Value rest = items == 1 ? begin : end - (end - begin) % items;
+    if (items > 1) ir::for_(begin, rest, items, [&](Value k) { add(k, items); });
+    ir::for_(rest, end, 1, [&](Value k) { add(k, 1); });
     if (spec.totals) out.store(own, sum.get());
     return builder.finish();
   }
-  ir::for_(begin, end, static_cast<int>(spec.threads), [&](Value from) {
-    const Value k = from + ir::thread_id(), exists = k < end;
-    const Value v = ir::cast(spec.sums, in.load_if(exists, position(k), ir::literal(spec.from, 0)));
-    if (spec.totals) return sum.set(sum.get() + v);
-    const Value before = sum.get(), within = before + ir::block_scan(v, spec.exclusive);
-    ir::if_(exists, [&] { out.store(position(k), within); });
-    sum.set(before + ir::block_reduce(ir::ReduceOp::sum, v));
-  });
+  const Value thread = ir::thread_id();
+  const auto load = [&](Value first) {
+    std::vector<Value> loaded;
+    for (int i = 0; i < items; ++i) {
+      const Value k = first + (thread + i * threads);
+      loaded.push_back(ir::cast(spec.sums, in.load_if(k < end, position(k), ir::literal(spec.from, 0))));
+    }
+    return loaded;
+  };
   if (spec.totals) {
+    ir::for_(begin, end, threads * items, [&](Value first) {
+      for (const Value v : load(first)) sum.set(sum.get() + v);
+    });
     const Value whole = ir::block_reduce(ir::ReduceOp::sum, sum.get());
-    ir::if_(ir::thread_id() == 0, [&] { out.store(own, whole); });
+    ir::if_(thread == 0, [&] { out.store(own, whole); });
+  } else if (items == 1) {
+    ir::for_(begin, end, threads, [&](Value first) {
+      const Value v = load(first)[0], k = first + thread;
+      const Value before = sum.get(), within = before + ir::block_scan(v, spec.exclusive);
+      ir::if_(k < end, [&] { out.store(position(k), within); });
+      sum.set(before + ir::block_reduce(ir::ReduceOp::sum, v));
+    });
+  } else {
+    // Adjacent threads load and store adjacent elements. Between these, a thread adds up consecutive elements, which it
+    // finds in shared memory. One word in 32 is left free, so that threads use different banks.
+    const int tile = threads * items;
+    const auto staged = ir::shared(spec.sums, static_cast<std::uint64_t>(tile + tile / 32));
+    const auto place = [](Value k) { return k + (k >> 5); };
+    ir::for_(begin, end, tile, [&](Value first) {
+      const std::vector<Value> loaded = load(first);
+      const auto across = [&](int i) { return thread + i * threads; };
+      for (int i = 0; i < items; ++i) staged.store(place(across(i)), loaded[static_cast<std::size_t>(i)]);
+      ir::barrier();
+      std::vector<Value> until;
+      for (int i = 0; i < items; ++i) {
+        const Value v = staged.load(place(thread * items + i));
+        until.push_back(i == 0 ? v : until.back() + v);
+      }
+      const Value start = sum.get(), before = start + ir::block_scan(until.back(), true);
+      for (int i = 0; i < items; ++i)
+        staged.store(place(thread * items + i), before + until[static_cast<std::size_t>(i)]);
+      ir::barrier();
+      for (int i = 0; i < items; ++i) {
+        const Value k = across(i);
+        Value result =
+            spec.exclusive ? staged.load_if(k > 0, place(k - 1), ir::literal(spec.sums, 0)) : staged.load(place(k));
+        if (spec.exclusive && i == 0) result = ir::select(k > 0, result, start);
+        ir::if_(first + k < end, [&] { out.store(position(first + k), result); });
+      }
+      sum.set(staged.load(place(ir::index_literal(tile - 1))));
+      ir::barrier();
+    });
   }
   return builder.finish();
 }
 
-std::uint32_t threads_of(Device device) {
-  const Capabilities& can = device_info(device).can;
-  return blocks_are_vectors(device.backend) ? can.subgroup_widths[0] : block_threads(can, 256);
+/// How a row is split, and how many elements a thread loads together. On GPUs, both depend on the shape only, so that
+/// sums are the same on every GPU.
+struct Split {
+  std::uint32_t threads, items = 1;
+  std::int64_t part, parts;
+};
+
+Split split_of(Device device, const detail::AxisLayout& axis, DType sums) {
+  const bool block = axis.inner == 1;
+  const DeviceInfo& info = device_info(device);
+  Split s{.threads = !block                               ? 0
+                     : blocks_are_vectors(device.backend) ? info.can.subgroup_widths[0]
+                                                          : block_threads(info.can, 256)};
+  std::int64_t unit = 1, lanes = block ? 512 : 8192, most = 256;
+  if (info.kind != DeviceKind::cpu) {
+    s.items = block && axis.extent <= 1024 ? 4 : 64 / static_cast<std::uint32_t>(dtype_size(sums));
+    unit = block ? 256 * s.items : 1, lanes = block ? 1024 : 1 << 18, most = 1024;
+  }
+  const std::int64_t wanted = std::min(axis.extent / (block ? 4096 : 64), lanes / (axis.outer * axis.inner));
+  s.parts = std::clamp<std::int64_t>(wanted, 1, most);
+  s.part = (axis.extent + s.parts - 1) / s.parts;
+  s.part = (s.part + unit - 1) / unit * unit;
+  s.parts = (axis.extent + s.part - 1) / s.part;
+  return s;
 }
 
 }  // namespace
@@ -83,15 +153,9 @@ Array detail::running_sum(const Array& a, const AxisLayout& axis, DType sums, bo
   const Device device = a.device();
   Array out = Array::empty(a.shape(), sums, device);
   if (out.size() == 0) return out;
-  const bool block = axis.inner == 1;
-  const std::int64_t lanes = axis.outer * axis.inner;
-  const std::int64_t most =
-      block ? std::min(axis.extent / 4096, 512 / lanes) : std::min(axis.extent / 64, 8192 / lanes);
-  std::int64_t parts = std::clamp<std::int64_t>(most, 1, 256);
-  const std::int64_t part = (axis.extent + parts - 1) / parts;
-  parts = (axis.extent + part - 1) / part;
+  const auto [threads, items, part, parts] = split_of(device, axis, sums);
   static auto& family = *new KernelFamily<RunningSumSpec>(trace_running_sum);
-  RunningSumSpec spec{a.dtype(), sums, block ? threads_of(device) : 0, exclusive, parts > 1, false};
+  RunningSumSpec spec{a.dtype(), sums, threads, items, exclusive, parts > 1, false};
   const auto launch = [&](const Array& to, const Array* carry) {
     const auto o = static_cast<std::uint64_t>(axis.outer), p = static_cast<std::uint64_t>(parts);
     std::vector<LaunchArgument> args = {a.view()};
@@ -99,7 +163,7 @@ Array detail::running_sum(const Array& a, const AxisLayout& axis, DType sums, bo
     args.emplace_back(to.view());
     for (std::int64_t n : {axis.extent, part, parts, axis.inner}) args.push_back(LaunchArgument::index(n));
     std::array<std::uint64_t, 3> grid = {o, p, 1};
-    if (!block) grid = {static_cast<std::uint64_t>(axis.inner), o, p};
+    if (threads == 0) grid = {static_cast<std::uint64_t>(axis.inner), o, p};
     family(spec).launch(grid, std::span(args));
   };
   if (parts == 1) {
