@@ -2,72 +2,32 @@
 // Sorts on the device, using keys: unsigned integers that sort in the same order as the elements. All methods are
 // stable.
 // - Short rows: for each element, count the elements that precede it.
-// - Longer rows: a radix sort that starts with the lowest digit. Each thread counts and places a run of elements
-//   sequentially.
+// - Longer rows: a radix sort (radix_sort.h).
 // - Rows of up to 1024 elements on a CPU: a sorting network, with one row per vector lane.
 #include <algorithm>
 #include <bit>
 #include <limits>
 #include <optional>
 
-#include "tessera/array/axis_layout.h"
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
-#include "tessera/array/running_sum.h"
+#include "tessera/array/radix_sort.h"
+#include "tessera/array/sort_keys.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/kernel_family.h"
 
 namespace tessera {
 
+using detail::element_of;
+using detail::key_bits;
+using detail::key_constant;
+using detail::key_dtype;
+using detail::key_of;
 using ir::Value;
 
 namespace {
 
 constexpr std::int64_t short_row = 128, shortest_in_network = 32, longest_in_network = 1024;
-constexpr int digit_bits = 8, digits = 1 << digit_bits;
-
-int bits_of(DType t) { return t == DType::boolean ? 1 : 8 * static_cast<int>(dtype_size(t)); }
-DType key_dtype(DType t) { return dtype_size(t) == 8 ? DType::u64 : DType::u32; }
-
-Value constant(DType t, std::uint64_t bits) {
-  return ir::Value(ir::Builder::current().constant(t, t == DType::u32 ? bits & 0xffffffff : bits));
-}
-/// All bits below the sign bit.
-std::uint64_t below_sign(DType t) { return (std::uint64_t{1} << (bits_of(t) - 1)) - 1; }
-std::uint64_t largest_key(DType t) { return below_sign(t) * 2 + 1; }
-DType unsigned_of(DType t) {
-  switch (dtype_size(t)) {
-    case 1: return DType::u8;
-    case 2: return DType::u16;
-    case 4: return DType::u32;
-    default: return DType::u64;
-  }
-}
-std::uint64_t infinity_bits(DType t) {
-  return t == DType::f16 ? 0x7c00 : t == DType::bf16 ? 0x7f80 : t == DType::f32 ? 0x7f800000 : 0x7ff0000000000000;
-}
-
-Value key_of(Value element) {
-  const DType t = element.dtype(), key = key_dtype(t);
-  if (t == DType::boolean) return ir::cast(key, element);
-  const Value bits = ir::cast(key, ir::bitcast(unsigned_of(t), element)), sign = constant(key, below_sign(t) + 1);
-  if (is_unsigned_int(t)) return bits;
-  if (is_int(t)) return bits ^ sign;
-  const Value all = constant(key, largest_key(t)), size = bits & constant(key, below_sign(t));
-  const Value ordered = ir::select((bits & sign) == constant(key, 0), bits ^ sign, bits ^ all);
-  return ir::select(size > constant(key, infinity_bits(t)), all, ordered);
-}
-Value element_of(Value key, DType t) {
-  if (t == DType::boolean) return key != constant(key.dtype(), 0);
-  const Value sign = constant(key.dtype(), below_sign(t) + 1);
-  Value bits = key;
-  if (is_float(t))
-    bits =
-        ir::select((key & sign) == constant(key.dtype(), 0), key ^ constant(key.dtype(), largest_key(t)), key ^ sign);
-  else if (!is_unsigned_int(t))
-    bits = key ^ sign;
-  return ir::bitcast(t, ir::cast(unsigned_of(t), bits));
-}
 
 struct ShortSpec {
   DType dtype;
@@ -107,7 +67,7 @@ struct NetworkSpec {
 /// The dtype of the keys that the network sorts. If positions are requested, the position is appended to the element's
 /// key, which makes the sort stable. Returns nullopt if the key would exceed 64 bits.
 std::optional<DType> network_key(DType t, bool order) {
-  const int bits = bits_of(t);
+  const int bits = key_bits(t);
   if (!order) return key_dtype(t);
   if (bits > 32) return {};
   return bits > 16 ? DType::u64 : DType::u32;
@@ -127,9 +87,9 @@ ir::Function trace_network(const NetworkSpec& spec) {
   const Value count = (extent + (network_block - 1)) / network_block * network_block;
   ir::for_(0, extent, [&](Value k) {
     const Value key = key_of(in.load(begin + k));
-    keys.store(k, spec.order ? ir::cast(t, key) << constant(t, position_bits) | ir::cast(t, k) : key);
+    keys.store(k, spec.order ? ir::cast(t, key) << key_constant(t, position_bits) | ir::cast(t, k) : key);
   });
-  ir::for_(extent, count, [&](Value k) { keys.store(k, constant(t, ~std::uint64_t{0})); });
+  ir::for_(extent, count, [&](Value k) { keys.store(k, key_constant(t, ~std::uint64_t{0})); });
 
   const auto in_order = [](Value& low, Value& high) {
     const Value smaller = ir::min(low, high);
@@ -241,7 +201,7 @@ ir::Function trace_network(const NetworkSpec& spec) {
              });
   const auto result = [&](Value k) {
     const Value key = keys.load(k);
-    return spec.order ? ir::cast(DType::i64, key & constant(t, (std::uint64_t{1} << position_bits) - 1))
+    return spec.order ? ir::cast(DType::i64, key & key_constant(t, (std::uint64_t{1} << position_bits) - 1))
                       : element_of(key, spec.dtype);
   };
   const Value rest = extent / 4 * 4;
@@ -249,55 +209,6 @@ ir::Function trace_network(const NetworkSpec& spec) {
     out.store(begin + k, ir::make_vector({result(k), result(k + 1), result(k + 2), result(k + 3)}));
   });
   ir::for_(rest, extent, [&](Value k) { out.store(begin + k, result(k)); });
-  return builder.finish();
-}
-
-struct PassSpec {
-  // `from` is the input dtype of the first pass, `to` the output dtype of the last pass. The passes in between use
-  // keys.
-  DType from, to;
-  DType key;
-  bool first, last, order, places;
-  bool alone;  // A block has one thread. On a CPU, adjacent lanes would access distant memory.
-  friend bool operator==(const PassSpec&, const PassSpec&) = default;
-  std::size_t hash() const {
-    return static_cast<std::size_t>(from) << 24 | static_cast<std::size_t>(to) << 16 |
-           static_cast<std::size_t>(key) << 8 | first << 4 | last << 3 | order << 2 | places << 1 | alone;
-  }
-};
-
-ir::Function trace_pass(const PassSpec& spec) {
-  ir::Builder builder(spec.places ? "radix_places" : "radix_counts",
-                      spec.alone ? ir::KernelKind::block : ir::KernelKind::map, {1, 1, 1});
-  ir::Builder::Scope scope(builder);
-  const auto in = ir::buffer_param("in", spec.from, ir::Access::read);
-  ir::BufferRef order, out, out_order;
-  if (spec.places && spec.order && !spec.first) order = ir::buffer_param("order", DType::i32, ir::Access::read);
-  if (spec.places) out = ir::buffer_param("out", spec.to, ir::Access::read_write);
-  if (spec.places && spec.order && !spec.last)
-    out_order = ir::buffer_param("out_order", DType::i32, ir::Access::read_write);
-  const auto counts = ir::buffer_param("counts", DType::i32, ir::Access::read_write);  // (rows, digits, runs)
-  const Value extent = ir::scalar_param("extent", DType::index), run = ir::scalar_param("run", DType::index);
-  const Value runs = ir::scalar_param("runs", DType::index), shift = ir::scalar_param("shift", spec.key);
-  const Value which = spec.alone ? ir::block_id(0) : ir::global_id(0);
-  const Value row = spec.alone ? ir::block_id(1) : ir::global_id(1);
-  const Value begin = row * extent, own = row * (runs * digits) + which;
-  const auto tally = ir::local_array(DType::i32, digits);
-  if (spec.places) ir::for_(0, digits, [&](Value d) { tally.store(d, counts.load(own + d * runs)); });
-  ir::for_(which * run, ir::min(which * run + run, extent), [&](Value k) {
-    const Value given = in.load(begin + k), key = spec.first ? key_of(given) : given;
-    const Value digit = ir::cast(DType::index, (key >> shift) & constant(spec.key, digits - 1));
-    const Value before = tally.load(digit);
-    tally.store(digit, before + 1);
-    if (!spec.places) return;
-    const Value to = begin + ir::cast(DType::index, before);
-    if (!spec.order) return out.store(to, spec.last ? element_of(key, spec.to) : key);
-    const Value position = spec.first ? ir::cast(DType::i32, k) : order.load(begin + k);
-    if (spec.last) return out.store(to, ir::cast(DType::i64, position));
-    out.store(to, key);
-    out_order.store(to, position);
-  });
-  if (!spec.places) ir::for_(0, digits, [&](Value d) { counts.store(own + d * runs, tally.load(d)); });
   return builder.finish();
 }
 
@@ -316,45 +227,6 @@ Array sorted_by_network(const Array& a, std::int64_t rows, std::int64_t extent, 
   family({a.dtype(), order, std::bit_ceil(static_cast<std::uint32_t>(std::max<std::int64_t>(extent, 64)))})
       .launch({static_cast<std::uint64_t>(rows), 1, 1}, {a.view(), out.view(), LaunchArgument::index(extent)});
   return out;
-}
-
-Array sorted_long(const Array& a, std::int64_t rows, std::int64_t extent, bool order) {
-  const Device device = a.device();
-  const bool vectors = blocks_are_vectors(device.backend);
-  // Uses enough runs for the device's threads. Each run is long enough to make counting cheap.
-  const std::int64_t wanted = std::max<std::int64_t>(1, (vectors ? 16 : 8192) / rows), least = vectors ? 4096 : 256;
-  const std::int64_t run = std::max(least, (extent + wanted - 1) / wanted), runs = (extent + run - 1) / run;
-  const DType key = key_dtype(a.dtype());
-  const int passes = (bits_of(a.dtype()) + digit_bits - 1) / digit_bits;
-  static auto& family = *new KernelFamily<PassSpec>(trace_pass);
-  const std::array<std::uint64_t, 3> grid = {static_cast<std::uint64_t>(runs), static_cast<std::uint64_t>(rows), 1};
-  Array from = a, positions;
-  for (int pass = 0; pass < passes; ++pass) {
-    PassSpec spec{from.dtype(), key, key, pass == 0, pass == passes - 1, order, false, vectors};
-    if (spec.last) spec.to = order ? DType::i64 : a.dtype();
-    const Array counts = Array::empty({rows, digits * runs}, DType::i32, device);
-    const auto launch = [&](std::vector<LaunchArgument> args, const Array& counters) {
-      args.emplace_back(counters.view());
-      for (std::int64_t n : {extent, run, runs}) args.push_back(LaunchArgument::index(n));
-      args.push_back(LaunchArgument::scalar(key, static_cast<std::uint64_t>(pass * digit_bits)));
-      family(spec).launch(grid, std::span(args));
-    };
-    launch({from.view()}, counts);
-    const Array begins = detail::running_sum(counts, {counts.shape(), 1}, DType::i32, true);
-    const Array to = Array::empty(a.shape(), spec.to, device);
-    Array to_positions;
-    std::vector<LaunchArgument> args = {from.view()};
-    if (order && !spec.first) args.emplace_back(positions.view());
-    args.emplace_back(to.view());
-    if (order && !spec.last) {
-      to_positions = Array::empty(a.shape(), DType::i32, device);
-      args.emplace_back(to_positions.view());
-    }
-    spec.places = true;
-    launch(std::move(args), begins);
-    from = to, positions = to_positions;
-  }
-  return from;
 }
 
 Array sorted_along(const char* name, const Array& a, std::size_t axis, bool order) {
@@ -376,7 +248,7 @@ Array sorted_along(const char* name, const Array& a, std::size_t axis, bool orde
                        extent > shortest_in_network && extent <= longest_in_network;
   const Array out = network               ? sorted_by_network(last, rows, extent, order)
                     : extent <= short_row ? sorted_short(last, rows, extent, order)
-                                          : sorted_long(last, rows, extent, order);
+                                          : detail::radix_sort(last, extent, order);
   return out.permute(axes);
 }
 
