@@ -7,7 +7,7 @@
 #include "tessera/array/cached_operation.h"
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
-#include "tessera/array/running_sum.h"
+#include "tessera/array/radix_sort.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/kernel_family.h"
 
@@ -341,53 +341,19 @@ Array scatter(const Array& a, const Array& indices, const Array& updates, int ax
   return operation.finish(std::move(out), attributes, rule);
 }
 
-// Adds updates by index without floating-point atomics. First, a stable radix sort orders the positions of the updates
-// by row; each thread counts and places a run of positions sequentially. Then one thread per column adds up the updates
-// of a row.
+// Adds updates by index without floating-point atomics. First, a stable sort orders the positions of the updates by
+// row. Then one thread per column adds up the updates of a row.
 namespace {
 
-constexpr int digit_bits = 8;
-constexpr std::int64_t shortest_run = 32, most_runs = 2048;
-
-struct SortSpec {
-  DType indices;  // i32: the keys of the previous pass
-  bool first;     // the first pass: reads the indices, which may be out of range, and has no previous order
-  bool places;    // true: place the positions; false: count the digits
-  friend bool operator==(const SortSpec&, const SortSpec&) = default;
-  std::size_t hash() const { return static_cast<std::size_t>(indices) * 4 + first * 2u + places; }
-};
-
-ir::Function trace_sort(const SortSpec& spec) {
-  ir::Builder builder(spec.places ? "sort_places" : "sort_counts", ir::KernelKind::map);
+/// The rows that indices refer to, as keys for the sort. Out-of-range indices sort last.
+ir::Function trace_rows(DType indices) {
+  ir::Builder builder("scatter_rows", ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
-  const auto keys = ir::buffer_param("keys", spec.indices, ir::Access::read);
-  ir::BufferRef order, sorted_keys, sorted_order;
-  if (spec.places) {
-    if (!spec.first) order = ir::buffer_param("order", DType::i32, ir::Access::read);
-    sorted_keys = ir::buffer_param("sorted_keys", DType::i32, ir::Access::read_write);
-    sorted_order = ir::buffer_param("sorted_order", DType::i32, ir::Access::read_write);
-  }
-  const auto counts = ir::buffer_param("counts", DType::i32, ir::Access::read_write);  // (digits, runs)
-  const Value count = ir::scalar_param("count", DType::index), run = ir::scalar_param("run", DType::index);
-  const Value runs = ir::scalar_param("runs", DType::index), digits = ir::scalar_param("digits", DType::index);
-  const Value extent = ir::scalar_param("extent", DType::index), shift = ir::scalar_param("shift", DType::i32);
-  const Value thread = ir::global_id();
-  if (!spec.places)
-    ir::for_(0, digits, 1, [&](Value d) { counts.store(d * runs + thread, ir::literal(DType::i32, 0)); });
-  ir::for_(thread * run, ir::min(thread * run + run, count), 1, [&](Value k) {
-    Value key = keys.load(k);
-    if (spec.first) {  // out-of-range indices sort last
-      const Row to = row_of(key, extent);
-      key = ir::cast(DType::i32, ir::select(to.inside, to.row, extent));
-    }
-    const Value digit = ir::cast(DType::index, (key >> shift) & ir::cast(DType::i32, digits - 1));
-    const Value at = digit * runs + thread, before = counts.load(at);
-    counts.store(at, before + 1);
-    if (!spec.places) return;
-    const Value to = ir::cast(DType::index, before);
-    sorted_keys.store(to, key);
-    sorted_order.store(to, spec.first ? ir::cast(DType::i32, k) : order.load(k));
-  });
+  const auto in = ir::buffer_param("indices", indices, ir::Access::read);
+  const auto out = ir::buffer_param("rows", DType::u32, ir::Access::read_write);
+  const Value extent = ir::scalar_param("extent", DType::index), i = ir::global_id();
+  const Row to = row_of(in.load(i), extent);
+  out.store(i, ir::cast(DType::u32, ir::select(to.inside, to.row, extent)));
   return builder.finish();
 }
 
@@ -395,21 +361,22 @@ ir::Function trace_scatter_add(const RowsSpec& spec) {
   ir::Builder builder("scatter_add_rows", ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
   builder.set_exact();
-  const auto keys = ir::buffer_param("keys", DType::i32, ir::Access::read);
+  const auto keys = ir::buffer_param("keys", DType::u32, ir::Access::read);
   const auto order = ir::buffer_param("order", DType::i32, ir::Access::read);
   const auto updates = ir::buffer_param("updates", spec.dtype, ir::Access::read);
   const auto out = ir::buffer_param("out", spec.dtype, ir::Access::read_write);
   const Value extent = ir::scalar_param("extent", DType::index), count = ir::scalar_param("count", DType::index);
   const Value width = ir::scalar_param("width", DType::index);
   const Place at = place(spec.single);
+  const Value none = ir::literal(DType::u32, 0xffffffff);
   const Value key = keys.load(at.i), row = ir::cast(DType::index, key);
-  const Value before = keys.load_if(at.i > 0, at.i - 1, ir::literal(DType::i32, -1));
+  const Value before = keys.load_if(at.i > 0, at.i - 1, none);
   const bool small = spec.dtype == DType::f16 || spec.dtype == DType::bf16;
   const DType sums = small ? DType::f32 : spec.dtype;
   ir::if_(before != key && row < extent, [&] {
     const Value position = (at.outer * extent + row) * width + at.column;
     const ir::Variable sum(sums, ir::cast(sums, out.load(position))), k(DType::index, at.i);
-    ir::while_([&] { return keys.load_if(k.get() < count, k.get(), ir::literal(DType::i32, -1)) == key; },
+    ir::while_([&] { return keys.load_if(k.get() < count, k.get(), none) == key; },
                [&] {
                  const Value from = ir::cast(DType::index, order.load(k.get()));
                  const Value update = updates.load((at.outer * count + from) * width + at.column);
@@ -495,41 +462,14 @@ void add_in_order(const Array& out, const Array& indices, const Array& updates, 
                LaunchArgument::index(divided(axis.extent, ranges)), LaunchArgument::index(chunk)});
 }
 
-struct Sorted {
-  Array keys, order;
-};
-
 /// Returns the positions of `indices`, sorted by the row that they refer to. The sort is stable.
-Sorted sort_by_row(const Array& indices, std::int64_t extent) {
-  const std::int64_t count = indices.size(), most = std::max(shortest_run, (count + most_runs - 1) / most_runs);
-  const std::int64_t runs = (count + most - 1) / most;
-  const int bits = std::bit_width(static_cast<std::uint64_t>(extent)), passes = (bits + digit_bits - 1) / digit_bits;
-  const int each = (bits + passes - 1) / passes;
-  const std::int64_t digits = std::int64_t{1} << each;
-  static auto& family = *new KernelFamily<SortSpec>(trace_sort);
-  Sorted sorted{indices, {}};
-  for (int pass = 0; pass < passes; ++pass) {
-    const bool first = pass == 0;
-    const Array counts = Array::empty({digits * runs}, DType::i32, indices.device());
-    const auto launch = [&](bool places, const Array& counters, const Sorted& to) {
-      std::vector<LaunchArgument> args = {sorted.keys.view()};
-      if (places) {
-        if (!first) args.emplace_back(sorted.order.view());
-        args.emplace_back(to.keys.view()), args.emplace_back(to.order.view());
-      }
-      args.emplace_back(counters.view());
-      for (std::int64_t n : {count, most, runs, digits, extent}) args.push_back(LaunchArgument::index(n));
-      args.push_back(LaunchArgument::scalar(DType::i32, static_cast<std::uint64_t>(pass * each)));
-      family({sorted.keys.dtype(), first, places}).launch({static_cast<std::uint64_t>(runs), 1, 1}, std::span(args));
-    };
-    launch(false, counts, {});
-    const Array begins = detail::running_sum(counts, {counts.shape(), 0}, DType::i32, true);
-    const Sorted to{Array::empty({count}, DType::i32, indices.device()),
-                    Array::empty({count}, DType::i32, indices.device())};
-    launch(true, begins, to);
-    sorted = to;
-  }
-  return sorted;
+detail::SortedKeys sort_by_row(const Array& indices, std::int64_t extent) {
+  const Array rows = Array::empty({indices.size()}, DType::u32, indices.device());
+  static auto& family = *new KernelFamily<DType>(trace_rows);
+  family(indices.dtype())
+      .launch({static_cast<std::uint64_t>(indices.size()), 1, 1},
+              {indices.view(), rows.view(), LaunchArgument::index(extent)});
+  return detail::radix_sort_keys(rows, std::bit_width(static_cast<std::uint64_t>(extent)));
 }
 
 }  // namespace
@@ -558,13 +498,13 @@ Array scatter_add(const Array& a, const Array& indices, const Array& updates, in
   }
   Array out = a.copy();
   if (empty) return operation.finish(std::move(out), attributes, rule);
-  const Sorted sorted = sort_by_row(s.indices, s.axis.extent);
+  const detail::SortedKeys sorted = sort_by_row(s.indices, s.axis.extent);
   const bool single = s.axis.inner == 1;
   static auto& family = *new KernelFamily<RowsSpec>(trace_scatter_add);
   family({a.dtype(), single})
       .launch(
           threads(single, s.axis.outer, s.count, s.axis.inner),
-          {sorted.keys.view(), sorted.order.view(), s.updates.view(), out.view_for_writing(),
+          {sorted.keys.view(), sorted.positions.view(), s.updates.view(), out.view_for_writing(),
            LaunchArgument::index(s.axis.extent), LaunchArgument::index(s.count), LaunchArgument::index(s.axis.inner)});
   return operation.finish(std::move(out), attributes, rule);
 }

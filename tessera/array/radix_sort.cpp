@@ -4,6 +4,7 @@
 #include "tessera/array/radix_sort.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "tessera/array/running_sum.h"
 #include "tessera/array/sort_keys.h"
@@ -201,14 +202,14 @@ ir::Function trace_pass(const PassSpec& spec) {
                          : trace_part_counts(spec);
 }
 
-}  // namespace
-
-Array radix_sort(const Array& a, std::int64_t extent, bool order) {
-  const Device device = a.device();
-  const std::int64_t rows = a.size() / extent;
+/// Sorts the rows of `from` by the low bits of their keys. If `result` is given, the last pass returns elements of this
+/// dtype, or positions if `order` is true. Otherwise it returns keys, and positions if `order` is true.
+SortedKeys sort_rows(Array from, std::int64_t extent, int bits, bool order, std::optional<DType> result) {
+  const Device device = from.device();
+  const std::int64_t rows = from.size() / extent;
   const bool cpu = device_info(device).kind == DeviceKind::cpu;
-  const DType key = key_dtype(a.dtype());
-  PassSpec spec{.from = a.dtype(), .key = key, .order = order};
+  const DType key = key_dtype(from.dtype());
+  PassSpec spec{.key = key, .order = order};
   std::int64_t part;
   if (cpu) {
     // Enough parts for the device's threads. Each is long enough to make counting cheap.
@@ -221,14 +222,14 @@ Array radix_sort(const Array& a, std::int64_t extent, bool order) {
     part = std::int64_t{spec.threads} * spec.items;
   }
   const std::int64_t parts = (extent + part - 1) / part;
-  const int bits = key_bits(a.dtype()), passes = (bits + digit_bits - 1) / digit_bits;
+  const int passes = (bits + digit_bits - 1) / digit_bits;
   static auto& family = *new KernelFamily<PassSpec>(trace_pass);
   std::array<std::uint64_t, 3> grid = {static_cast<std::uint64_t>(parts), static_cast<std::uint64_t>(rows), 1};
   if (!cpu) grid = {grid[0] * grid[1], 1, 1};
-  Array from = a, positions;
+  Array positions;
   for (int pass = 0; pass < passes; ++pass) {
-    spec.from = from.dtype(), spec.first = pass == 0, spec.last = pass == passes - 1;
-    spec.to = !spec.last ? key : order ? DType::i64 : a.dtype();
+    spec.from = from.dtype(), spec.first = pass == 0, spec.last = result && pass == passes - 1;
+    spec.to = spec.last ? *result : key;
     const Array counts = Array::empty({rows * digits, parts}, DType::i32, device);
     const auto launch = [&](bool places, std::vector<LaunchArgument> args, const Array& counters) {
       spec.places = places;
@@ -241,19 +242,27 @@ Array radix_sort(const Array& a, std::int64_t extent, bool order) {
     const Array sums = cpu         ? running_sum(counts, {Shape{rows, digits * parts}, 1}, DType::i32, true)
                        : parts > 1 ? running_sum(counts, {counts.shape(), 1}, DType::i32, false)
                                    : counts;
-    const Array to = Array::empty(a.shape(), spec.to, device);
+    const Array to = Array::empty(from.shape(), spec.to, device);
     Array to_positions;
     std::vector<LaunchArgument> args = {from.view()};
     if (order && !spec.first) args.emplace_back(positions.view());
     args.emplace_back(to.view());
     if (order && !spec.last) {
-      to_positions = Array::empty(a.shape(), DType::i32, device);
+      to_positions = Array::empty(from.shape(), DType::i32, device);
       args.emplace_back(to_positions.view());
     }
     launch(true, std::move(args), sums);
     from = to, positions = to_positions;
   }
-  return from;
+  return {from, positions};
 }
+
+}  // namespace
+
+Array radix_sort(const Array& a, std::int64_t extent, bool order) {
+  return sort_rows(a, extent, key_bits(a.dtype()), order, order ? DType::i64 : a.dtype()).keys;
+}
+
+SortedKeys radix_sort_keys(const Array& keys, int bits) { return sort_rows(keys, keys.size(), bits, true, {}); }
 
 }  // namespace tessera::detail
