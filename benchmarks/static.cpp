@@ -152,6 +152,7 @@ std::vector<Case> cases() {
     adam.step(p, gradient);
   });
   add("cumsum of rows", [=](Device d) { cumsum(matrix(4096, 4096, d), 1).eval(); });
+  add("cumsum of columns", [=](Device d) { cumsum(matrix(4096, 4096, d), 0).eval(); });
   add("sort of 1 Mi", [](Device d) { sort(Array::empty({1 << 20}, DType::f32, d)).eval(); });
   add("random_normal, 64 Mi", [](Device d) { random_normal({8192, 8192}, 1, 0, 1, d).eval(); });
   for (const auto& [name, dtype] : {std::pair{"f32", DType::f32}, {"f16", DType::f16}})
