@@ -51,6 +51,7 @@ const Settings& settings() {
                            .remedy = "Set TESSERA_BLAS to one of these, or unset it"});
     s.blas = *blas == "off" ? Settings::Blas::off : Settings::Blas::vendor;
   }
+  s.wait = static_cast<Settings::Wait>(config::choice("TESSERA_WAIT", {"auto", "spin", "block"}).value_or(0));
   s.tf32 = config::flag("TESSERA_TF32", false);
   s.peer_copies = config::flag("TESSERA_PEER_COPIES", true);
   s.check = config::flag("TESSERA_CHECK", false);

@@ -430,6 +430,8 @@ TEST(Log, RejectsAnUnknownLevel) {
                       {"TESSERA_LOG=loud: expected one of trace, debug, info, warn, error, off"}));
   EXPECT_TRUE(fails(run({"devices"}, {.environment = {{"TESSERA_BLAS", "yes"}}}), 1,
                     {"[environment] TESSERA_BLAS=yes: expected off, vendor or auto. Set TESSERA_BLAS to"}));
+  EXPECT_TRUE(fails(run({"devices"}, {.environment = {{"TESSERA_WAIT", "sleep"}}}), 1,
+                    {"TESSERA_WAIT=sleep: expected one of auto, spin, block"}));
 }
 
 TEST(Log, WarnsOnceIfTheDeviceIgnoresTesseraCheck) {

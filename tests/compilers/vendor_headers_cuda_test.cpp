@@ -61,6 +61,7 @@ TEST(VendorHeaders, CudaDriverDeclarationsMatch) {
   static_assert(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR == ours::compute_capability_major);
   static_assert(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR == ours::compute_capability_minor);
   static_assert(CU_STREAM_NON_BLOCKING == ours::stream_non_blocking);
+  static_assert(CU_EVENT_BLOCKING_SYNC == ours::event_blocking_sync);
   static_assert(CU_EVENT_DISABLE_TIMING == ours::event_disable_timing);
   static_assert(CU_MEMHOSTALLOC_PORTABLE == ours::host_alloc_portable);
   static_assert(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK == ours::function_max_threads_per_block);

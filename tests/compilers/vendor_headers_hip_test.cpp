@@ -61,6 +61,7 @@ TEST(VendorHeaders, HipDeclarationsMatch) {
   static_assert(hipDeviceAttributeMaxSharedMemoryPerBlock == ours::max_shared_memory_per_block);
   static_assert(hipDeviceAttributeWarpSize == ours::warp_size);
   static_assert(hipStreamNonBlocking == ours::stream_non_blocking);
+  static_assert(hipEventBlockingSync == ours::event_blocking_sync);
   static_assert(hipEventDisableTiming == ours::event_disable_timing);
   static_assert(hipHostMallocPortable == ours::host_malloc_portable);
   static_assert(HIP_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK == ours::function_max_threads_per_block);

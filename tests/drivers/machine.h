@@ -125,6 +125,7 @@ struct Event : Handle {
   std::uint64_t sequence = 0;
   Clock clock;
   bool timing = true;
+  bool blocking = false;  ///< waits for it do not occupy a core
 };
 struct Function : Handle {
   Module* module = nullptr;

@@ -195,6 +195,7 @@ Code Machine::enqueue(Stream& stream, Work work, bool waits) {
   for (const Touch& touch : work.touches) ++touch.memory->queued;
   if (work.module != nullptr) work.module->used[stream.id] = work.sequence;
   const std::uint64_t sequence = work.sequence;
+  if (waits && stream.completed + 1 < sequence) ++counts_["polling waits"];
   const Clock clock = work.clock;
   stream.work.push_back(std::move(work));
   changed_.notify_all();
@@ -219,6 +220,7 @@ Code Machine::synchronise(Stream& stream) {
     stream.spoilt = true;
     return breach_locked("a wait for a stream that is being captured", capture_unsupported);
   }
+  if (stream.completed < stream.submitted) ++counts_["polling waits"];
   Clock all = stream.clock;
   all[stream.id] = stream.submitted;
   return wait_for(hold, stream, stream.submitted, all);
@@ -316,6 +318,7 @@ Code Machine::synchronise(Event& event) {
   std::unique_lock hold(lock_);
   if (const Code code = outside_of_capture_locked(); code != ok) return code;
   if (event.stream == nullptr) return ok;
+  if (event.stream->completed < event.sequence) ++counts_[event.blocking ? "blocking waits" : "polling waits"];
   return wait_for(hold, *event.stream, event.sequence, event.clock);
 }
 

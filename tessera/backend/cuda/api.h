@@ -43,7 +43,8 @@ inline constexpr int max_threads_per_block = 1, max_block_dim_x = 2, max_block_d
                      compute_capability_minor = 76, max_shared_memory_per_block_optin = 97;
 inline constexpr int compute_mode_prohibited = 2;
 // Flags
-inline constexpr unsigned stream_non_blocking = 1, event_disable_timing = 2, host_alloc_portable = 1;
+inline constexpr unsigned stream_non_blocking = 1, event_blocking_sync = 1, event_disable_timing = 2,
+                          host_alloc_portable = 1;
 // CUstreamCaptureMode. This mode restricts only the capturing thread. Other threads may make any call.
 inline constexpr int capture_thread_local = 1;
 /// CUDA_KERNEL_NODE_PARAMS_v1, which every CUDA version accepts.

@@ -50,6 +50,7 @@ DriverLibrary open_driver() {
 
 // The constants of TableApi must be equal to those in api.h, which a test compares with the vendor's header.
 static_assert(stream::TableValues::stream_non_blocking == stream_non_blocking &&
+              stream::TableValues::event_blocking_sync == event_blocking_sync &&
               stream::TableValues::event_disable_timing == event_disable_timing &&
               stream::TableValues::host_portable == host_alloc_portable &&
               stream::TableValues::function_max_threads_per_block == function_max_threads_per_block);

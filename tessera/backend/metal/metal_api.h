@@ -94,8 +94,9 @@ class MetalApi final : public stream::Api {
   void* native_stream(stream::Handle stream) const override;
   void* native_context(stream::Context context) const override;
   Code synchronize_stream(stream::Handle stream) const override;
+  bool waits_block() const override { return true; }
   Code stream_wait_event(stream::Handle stream, stream::Handle event) const override;
-  Code create_event(stream::Handle* event) const override;
+  Code create_event(stream::Handle* event, bool blocking) const override;
   Code record_event(stream::Handle event, stream::Handle stream) const override;
   Code query_event(stream::Handle event) const override;
   Code synchronize_event(stream::Handle event) const override;

@@ -138,9 +138,9 @@ Code MetalApi::stream_wait_event(Handle handle, Handle waited) const {
 }
 
 // An event is a counter that a command buffer sets. Its state is read from the command buffer, which also stores
-// errors.
+// errors. All waits for command buffers block.
 
-Code MetalApi::create_event(Handle* event) const {
+Code MetalApi::create_event(Handle* event, bool) const {
   const Pool pool(runtime_);
   auto made = std::make_unique<MetalEvent>();
   made->event = Owned(runtime_, runtime_.send<Id>(current_metal_device().device, runtime_.selectors.new_shared_event));

@@ -43,6 +43,7 @@ struct ZeStream {
 
 /// An event of stream::Api. Stores its most recent recording.
 struct ZeEvent {
+  bool blocking = false;  ///< true if waits do not occupy a core
   std::mutex lock;
   std::shared_ptr<Event_> event;  ///< null if never recorded; waits then return immediately
   const ZeDriver* driver = nullptr;

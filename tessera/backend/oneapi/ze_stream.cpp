@@ -2,7 +2,10 @@
 // Streams as immediate command lists, and events that can be recorded repeatedly. A Level Zero event is signalled until
 // the host resets it, which is allowed only after all waits for it have completed. So each recording uses a new event.
 // Command lists that signal the event or wait for it hold a reference until the command has completed.
+#include <algorithm>
+#include <chrono>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "tessera/backend/oneapi/ze_objects.h"
@@ -55,8 +58,8 @@ void ZeDriver::release_event(Event event) noexcept {
   }
 }
 
-Code ZeApi::create_event(Handle* event) const {
-  *event = new ZeEvent;
+Code ZeApi::create_event(Handle* event, bool blocking) const {
+  *event = new ZeEvent{.blocking = blocking};
   return 0;
 }
 Code ZeApi::destroy_event(Handle event) const {
@@ -79,7 +82,18 @@ Code ZeApi::query_event(Handle handle) const {
 }
 Code ZeApi::synchronize_event(Handle handle) const {
   const auto [event, driver] = static_cast<ZeEvent*>(handle)->get();
-  return event ? call_.synchronize_event(event.get(), infinite_timeout) : 0;
+  if (!event) return 0;
+  if (!static_cast<ZeEvent*>(handle)->blocking) return call_.synchronize_event(event.get(), infinite_timeout);
+  // Level Zero has no blocking waits, and zeEventHostSynchronize of Intel's driver polls. So this sleeps between
+  // queries, each time for an eighth of the time since the start.
+  using namespace std::chrono_literals;
+  const auto start = std::chrono::steady_clock::now();
+  for (;;) {
+    const Code code = call_.query_event(event.get());
+    if (code != oneapi::not_ready) return code;
+    const std::chrono::nanoseconds waited = std::chrono::steady_clock::now() - start;
+    std::this_thread::sleep_for(std::clamp<std::chrono::nanoseconds>(waited / 8, 20us, 1ms));
+  }
 }
 
 // Streams.
@@ -151,7 +165,10 @@ void ZeApi::forget_stream(Handle handle) const {
     return true;
   });
 }
-void* ZeApi::native_stream(Handle stream) const { return stream_of(stream).handle; }
+void* ZeApi::native_stream(Handle stream) const {
+  stream_of(stream).unordered = true;  // the program may append commands
+  return stream_of(stream).handle;
+}
 void* ZeApi::native_context(stream::Context context) const {
   return reinterpret_cast<ZeDevice*>(context)->driver->context;
 }
@@ -159,7 +176,11 @@ void* ZeApi::native_context(stream::Context context) const {
 Code ZeApi::synchronize_stream(Handle handle) const {
   ZeStream& stream = stream_of(handle);
   std::shared_ptr<Event_> end;
-  Code code = stream.signal(call_, &end);
+  Code code = 0;
+  if (!stream.adopted && !stream.unordered && !stream.retained.empty() && stream.retained.back().own)
+    end = stream.retained.back().event;  // no command follows the newest signal
+  else
+    code = stream.signal(call_, &end);
   if (code == 0) code = call_.synchronize_event(end.get(), infinite_timeout);
   if (code == 0) stream.retained.clear();
   return code;

@@ -39,7 +39,8 @@ inline constexpr int compute_mode = 6, integrated = 16, compute_capability_major
                      multiprocessor_count = 63, max_shared_memory_per_block = 74, warp_size = 87;
 inline constexpr int compute_mode_prohibited = 2;
 // Flags
-inline constexpr unsigned stream_non_blocking = 1, event_disable_timing = 2, host_malloc_portable = 1;
+inline constexpr unsigned stream_non_blocking = 1, event_blocking_sync = 1, event_disable_timing = 2,
+                          host_malloc_portable = 1;
 // hipStreamCaptureMode. This mode restricts only the capturing thread. Other threads may make any call.
 inline constexpr int capture_thread_local = 1;
 /// hipKernelNodeParams. For kernels of modules, `function` is the hipFunction_t.

@@ -67,9 +67,12 @@ class Api {
     return reinterpret_cast<void*>(static_cast<std::uintptr_t>(context));
   }
   virtual Code synchronize_stream(Handle stream) const = 0;
+  /// Returns true if a thread that waits in synchronize_stream() or copy_to_host() never occupies a core.
+  virtual bool waits_block() const { return false; }
   virtual Code stream_wait_event(Handle stream, Handle event) const = 0;
 
-  virtual Code create_event(Handle* event) const = 0;  ///< the event does not record times
+  /// The event does not record times. If `blocking` is true, a thread that waits for it does not occupy a core.
+  virtual Code create_event(Handle* event, bool blocking) const = 0;
   virtual Code record_event(Handle event, Handle stream) const = 0;
   virtual Code query_event(Handle event) const = 0;  ///< returns success or `not_ready`
   virtual Code synchronize_event(Handle event) const = 0;

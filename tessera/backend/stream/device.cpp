@@ -3,6 +3,8 @@
 #include "tessera/backend/stream/device.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -11,6 +13,7 @@
 #include "tessera/base/log.h"
 #include "tessera/base/os/per_thread.h"
 #include "tessera/device/driver.h"
+#include "tessera/device/settings.h"
 
 namespace tessera::stream {
 
@@ -38,7 +41,7 @@ Handle DeviceContext::acquire_event() {
     }
   }
   Handle event = nullptr;
-  check(api().create_event(&event), "creating an event");
+  check(api().create_event(&event, settings().wait != Settings::Wait::spin), "creating an event");
   return event;
 }
 void DeviceContext::release_event(Handle event) noexcept {
@@ -55,7 +58,35 @@ bool StreamEvent::done() {
 }
 void StreamEvent::wait() {
   const ContextScope in(device_);
-  device_.check(device_.api().synchronize_event(event_), "waiting for work");
+  device_.check(device_.wait_for(event_), "waiting for work");
+}
+
+// Waits. Drivers poll in most of their waits, which occupies a core. CUDA and HIP block in waits for events that were
+// created for it. A thread that blocked needs some ten microseconds to continue, which is long compared with a step of
+// a small language model. So short waits are polled.
+
+Code DeviceContext::wait_for(Handle event) const {
+  constexpr auto polling = std::chrono::microseconds(50);
+  if (settings().wait == Settings::Wait::automatic) {
+    const auto end = std::chrono::steady_clock::now() + polling;
+    do {
+      const Code code = api().query_event(event);
+      if (code != not_ready) return code;
+      std::this_thread::yield();
+    } while (std::chrono::steady_clock::now() < end);
+  }
+  return api().synchronize_event(event);
+}
+
+Code DeviceContext::wait_for_stream(Handle stream) {
+  // Whether cuStreamSynchronize blocks is a property of the context, which other code in the process may use. So this
+  // waits for an event first. Errors are returned by synchronize_stream().
+  if (settings().wait != Settings::Wait::spin && !api().waits_block()) {
+    const Handle event = acquire_event();
+    if (api().record_event(event, stream) == success) wait_for(event);
+    release_event(event);
+  }
+  return api().synchronize_stream(stream);
 }
 
 // Memory.

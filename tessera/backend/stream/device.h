@@ -36,6 +36,11 @@ class DeviceContext {
 
   Handle acquire_event();  ///< returns an event from the pool or a new one; the context must be current
   void release_event(Handle event) noexcept;
+  /// Waits until the event's work has ended, and returns its error. TESSERA_WAIT selects how; by default, polls for a
+  /// short time, and then blocks in the driver. The context must be current.
+  Code wait_for(Handle event) const;
+  /// Waits in the same way until all work of the stream has ended, and returns its error.
+  Code wait_for_stream(Handle stream);
 
  private:
   std::mutex lock_;
@@ -141,15 +146,18 @@ class StreamSequence final : public DriverSequence {
   std::vector<std::pair<std::uint32_t, Handle>> nodes_;  ///< index and node of each launch with variable scalars
 };
 
-/// Staging buffers in pinned memory for uploads, so that the caller may reuse its memory immediately and the copy
-/// overlaps with host work. There are at most `chunks` buffers of `chunk_bytes` each, which are used as a ring. Not
-/// thread-safe. The device's context must be current.
+/// Staging buffers in pinned memory. With them, the caller of an upload may reuse its memory immediately, the copy
+/// overlaps with host work, and downloads do not wait in the driver. There are at most `chunks` buffers of
+/// `chunk_bytes` each, which are used as a ring. Not thread-safe. The device's context must be current.
 class Staging {
  public:
   explicit Staging(DeviceContext& device) : device_(device) {}
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
   void upload(Address to, const std::byte* from, std::size_t bytes, Handle stream);
+  /// Starts a copy to a staging buffer. Returns its address, whose contents are valid from the end of the copy until
+  /// the next call. Returns null and copies nothing if there are too many bytes or pinned memory ran out.
+  const std::byte* download(Address from, std::size_t bytes, Handle stream);
   void drained() noexcept;  ///< call when the stream is empty, so that all buffers can be reused
   void release() noexcept;  ///< like drained(), but also frees the buffers
   bool empty() const { return chunks_.empty(); }
@@ -161,7 +169,9 @@ class Staging {
     std::size_t used = 0;
     std::unique_ptr<StreamEvent> copied;  ///< recorded when the chunk is full, after the last copy from it
   };
-  Chunk* room(Handle stream);  ///< returns a chunk with free space, or null if pinned memory ran out
+  /// Returns a chunk with space for `bytes`, at most chunk_bytes, or null if pinned memory ran out.
+  Chunk* room(std::size_t bytes, Handle stream);
+  static void take(Chunk& chunk, std::size_t bytes);  ///< marks the next `bytes` as used
   DeviceContext& device_;
   std::vector<Chunk> chunks_;
   std::size_t at_ = 0;

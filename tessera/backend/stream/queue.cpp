@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The in-order queue. It consists of one stream, and of pinned memory for uploads.
+// The in-order queue. It consists of one stream, and of pinned memory for uploads and downloads.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -17,12 +17,13 @@ Address address_of(const Allocation& a, std::size_t offset) {
 bool on_host(const Allocation& a) { return a.handle == nullptr && a.host != nullptr; }
 }  // namespace
 
-// Staging. Uploads are staged in pinned memory, because drivers do not define how they copy pageable memory. According
-// to CUDA's "API synchronization behavior", an asynchronous copy from pageable memory may return before the memory was
-// read, or wait for the whole stream. According to HIP's documentation, it may pin the pages.
+// Staging. Uploads and small downloads are staged in pinned memory, because drivers do not define how they copy
+// pageable memory. According to CUDA's "API synchronization behavior", an asynchronous copy from pageable memory may
+// return before the memory was read, or wait for the whole stream. According to HIP's documentation, it may pin the
+// pages.
 
-Staging::Chunk* Staging::room(Handle stream) {
-  if (at_ < chunks_.size() && chunks_[at_].used < chunk_bytes) return &chunks_[at_];
+Staging::Chunk* Staging::room(std::size_t bytes, Handle stream) {
+  if (at_ < chunks_.size() && chunks_[at_].used + bytes <= chunk_bytes) return &chunks_[at_];
   const Api& api = device_.api();
   if (at_ < chunks_.size()) {  // the chunk is full; it can be reused when its copies have completed
     const Handle event = device_.acquire_event();
@@ -42,27 +43,40 @@ Staging::Chunk* Staging::room(Handle stream) {
     }
   }
   Chunk& chunk = chunks_[at_];
-  if (chunk.copied) device_.check(api.synchronize_event(chunk.copied->get()), "waiting for an upload");
+  if (chunk.copied) device_.check(device_.wait_for(chunk.copied->get()), "waiting for an upload");
   chunk.copied.reset();
   chunk.used = 0;
   return &chunk;
 }
 
+void Staging::take(Chunk& chunk, std::size_t bytes) {
+  chunk.used = std::min(chunk_bytes, (chunk.used + bytes + alignment - 1) / alignment * alignment);
+}
+
 void Staging::upload(Address to, const std::byte* from, std::size_t bytes, Handle stream) {
   const Api& api = device_.api();
   while (bytes > 0) {
-    Chunk* chunk = room(stream);
+    Chunk* chunk = room(1, stream);
     if (!chunk) {  // pinned memory ran out, so this copies from the caller's memory and waits
       device_.check(api.copy_to_device(to, from, bytes, stream), "copying to the device");
-      device_.check(api.synchronize_stream(stream), "copying to the device");
+      device_.check(device_.wait_for_stream(stream), "copying to the device");
       return;
     }
     const std::size_t part = std::min(bytes, chunk_bytes - chunk->used);
     std::memcpy(chunk->host + chunk->used, from, part);
     device_.check(api.copy_to_device(to, chunk->host + chunk->used, part, stream), "copying to the device");
-    chunk->used = std::min(chunk_bytes, (chunk->used + part + alignment - 1) / alignment * alignment);
+    take(*chunk, part);
     to += part, from += part, bytes -= part;
   }
+}
+
+const std::byte* Staging::download(Address from, std::size_t bytes, Handle stream) {
+  Chunk* const chunk = bytes <= chunk_bytes ? room(bytes, stream) : nullptr;
+  if (!chunk) return nullptr;
+  std::byte* const to = chunk->host + chunk->used;
+  device_.check(device_.api().copy_to_host(to, from, bytes, stream), "copying to the host");
+  take(*chunk, bytes);
+  return to;
 }
 
 void Staging::drained() noexcept {
@@ -92,7 +106,7 @@ StreamQueue::StreamQueue(DeviceContext& device, void* native)
 StreamQueue::~StreamQueue() {
   try {
     const ContextScope in(device_);
-    if (owned_ || !staging_.empty()) device_.api().synchronize_stream(stream_);  // staged data is still being read
+    if (owned_ || !staging_.empty()) device_.wait_for_stream(stream_);  // staged data is still being read
     staging_.release();
     if (owned_)
       device_.api().destroy_stream(stream_);
@@ -103,7 +117,7 @@ StreamQueue::~StreamQueue() {
 }
 
 void StreamQueue::synchronize(const char* doing) {
-  device_.check(device_.api().synchronize_stream(stream_), doing);
+  device_.check(device_.wait_for_stream(stream_), doing);
   staging_.drained();
   busy_ = !owned_;  // other code may submit work to the user's stream
 }
@@ -127,11 +141,19 @@ void StreamQueue::download(void* to, const Allocation& from, std::size_t offset,
     if (bytes != 0) std::memcpy(to, from.host + offset, bytes);
     return;
   }
-  if (bytes != 0) {
-    busy_ = true;
-    device_.check(device_.api().copy_to_host(to, address_of(from, offset), bytes, stream_), "copying to the host");
+  if (bytes == 0) return synchronize("waiting for the stream");
+  busy_ = true;
+  const Address source = address_of(from, offset);
+  // A copy to pageable memory waits in the driver for all earlier work, usually by polling. In this case, this copies
+  // to pinned memory, or waits before the copy.
+  const Api& api = device_.api();
+  const std::byte* const staged = api.waits_block() ? nullptr : staging_.download(source, bytes, stream_);
+  if (!staged) {
+    if (!api.waits_block()) synchronize("copying to the host");
+    device_.check(api.copy_to_host(to, source, bytes, stream_), "copying to the host");
   }
   synchronize("copying to the host");
+  if (staged) std::memcpy(to, staged, bytes);
 }
 
 void StreamQueue::copy(const Allocation& to, std::size_t to_offset, const Allocation& from, std::size_t from_offset,
@@ -192,7 +214,7 @@ void StreamQueue::copy_overlapping(Address to, Address from, std::size_t bytes) 
   device_.check(api.allocate(&between, bytes), "allocating a temporary buffer");
   Code code = api.copy_on_device(between, from, bytes, stream_);
   if (code == success) code = api.copy_on_device(to, between, bytes, stream_);
-  if (code == success) code = api.synchronize_stream(stream_);
+  if (code == success) code = device_.wait_for_stream(stream_);
   api.release(between);
   device_.check(code, "copying on the device");
 }

@@ -47,7 +47,8 @@ struct OutList {
 /// Constants that have the same values in CUDA and HIP. tests/compilers/vendor_headers_*_test.cpp compare them with the
 /// vendors' headers.
 struct TableValues {
-  static constexpr unsigned stream_non_blocking = 1, event_disable_timing = 2, host_portable = 1;
+  static constexpr unsigned stream_non_blocking = 1, event_blocking_sync = 1, event_disable_timing = 2,
+                            host_portable = 1;
   static constexpr int function_max_threads_per_block = 0;
   /// A capture in this mode restricts only the capturing thread. Other threads may make any call.
   static constexpr int capture_thread_local = 1;
@@ -78,8 +79,9 @@ class TableApi : public Api {
     return call_.stream_wait_event(In{stream}, In{event}, 0);
   }
 
-  Code create_event(Handle* event) const override {
-    return call_.create_event(Out{event}, TableValues::event_disable_timing);
+  Code create_event(Handle* event, bool blocking) const override {
+    const unsigned how = blocking ? TableValues::event_blocking_sync : 0;
+    return call_.create_event(Out{event}, TableValues::event_disable_timing | how);
   }
   Code record_event(Handle event, Handle stream) const override { return call_.record_event(In{event}, In{stream}); }
   Code query_event(Handle event) const override { return call_.query_event(In{event}); }

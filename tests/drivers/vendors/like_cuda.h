@@ -129,7 +129,9 @@ EXPORT Code NAME(cuStreamWaitEvent, hipStreamWaitEvent)(void* handle, void* even
 EXPORT Code NAME(cuEventCreate, hipEventCreateWithFlags)(Event** event, unsigned flags) {
   ENTER();
   if ((flags & ~event_flags) != 0) return machine().breach("unknown flags", invalid_value);
-  return machine().create_event(*context, (flags & 2) == 0, event);
+  const Code code = machine().create_event(*context, (flags & 2) == 0, event);
+  if (code == ok) (*event)->blocking = (flags & 1) != 0;
+  return code;
 }
 EXPORT Code NAME(cuEventRecord, hipEventRecord)(void* event_handle, void* handle) {
   ENTER();
