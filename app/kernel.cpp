@@ -8,6 +8,7 @@
 
 #include "arguments.h"
 #include "command.h"
+#include "launch_sizes.h"
 #include "terminal.h"
 #include "tessera/base/error.h"
 #include "tessera/device/launch/kernel.h"
@@ -20,6 +21,7 @@ namespace {
 
 struct KernelArguments {
   std::string name, source, device, report, compiler;
+  LaunchSizes launch;
   bool ir = false;
 };
 
@@ -72,8 +74,9 @@ int run_report(const KernelArguments& o) {
     list(o.report, kernels);
     return success;
   }
-  app::print("{}",
-             to_string(report(Kernel(find(o.name, kernels, o.report, " --report " + o.report).function), target)));
+  const ir::Function& function = find(o.name, kernels, o.report, " --report " + o.report).function;
+  app::print("{}", to_string(o.launch.grid.empty() ? report(Kernel(function), target)
+                                                   : report_launch(function, o.launch, target)));
   return success;
 }
 
@@ -100,7 +103,7 @@ int run_kernel(const KernelArguments& o) {
 Command kernel_command(CLI::App& program) {
   auto o = std::make_shared<KernelArguments>();
   CLI::App* sub = program.add_subcommand("kernel", "List the kernels of the operations, or print one");
-  sub->add_option("NAME", o->name, "The kernel to print; default: list all");
+  auto* name = sub->add_option("NAME", o->name, "The kernel to print; default: list all");
   auto* source =
       sub->add_option("--source", o->source, "Print the source for this device's compiler")->check(require_nonempty);
   auto* ir = sub->add_flag("--ir", o->ir, "Print the traced IR, which is the same for every device (the default)");
@@ -115,6 +118,17 @@ Command kernel_command(CLI::App& program) {
                      ->excludes(source)
                      ->excludes(ir)
                      ->excludes(device);
+  auto* grid = sub->add_option("--grid", o->launch.grid,
+                               "Also predict the time of a launch with this number of threads of a map kernel, or "
+                               "blocks of a block kernel: X, X,Y or X,Y,Z")
+                   ->check(require_nonempty)
+                   ->needs(report)
+                   ->needs(name);
+  sub->add_option("--size", o->launch.sizes,
+                  "NAME=NUMBER: the elements of a buffer, or the value of an integer, in this launch")
+      ->delimiter(',')
+      ->take_all()
+      ->needs(grid);
   sub->add_option("--compiler", o->compiler, "Compiler of the report: vendor (NVRTC, clang) or ptx")
       ->check(CLI::IsMember({"vendor", "ptx"}))
       ->needs(report);
@@ -123,7 +137,8 @@ Command kernel_command(CLI::App& program) {
   tessera kernel --device opencl
   tessera kernel rms_norm_f32_16 --ir
   tessera kernel rms_norm_f32_16 --source opencl:0
-  tessera kernel rms_norm_f32_16 --report sm_90)");
+  tessera kernel rms_norm_f32_16 --report sm_90
+  tessera kernel softmax_f32_64 --report sm_90 --grid 4096 --size x=4194304,out=4194304,count=1024)");
   return {sub, [o] { return run_kernel(*o); }};
 }
 

@@ -722,6 +722,33 @@ TEST(KernelCommand, ListsAndPrintsKernels) {
   EXPECT_TRUE(fails(run({"kernel", name, "--source", "metal"}), 1, {"metal:0"}));
 }
 
+TEST(KernelCommand, PredictsTheTimeOfALaunch) {
+  const auto report = [](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"kernel", "softmax_f32_64", "--report", "gfx90a"};
+    all.insert(all.end(), more.begin(), more.end());
+    return run(all);
+  };
+  EXPECT_TRUE(fails(run({"kernel", "softmax_f32_64", "--grid", "1"}), 2, {"--grid requires --report"}));
+  EXPECT_TRUE(fails(run({"kernel", "--report", "gfx90a", "--grid", "1"}), 2, {"--grid requires NAME"}));
+  EXPECT_TRUE(fails(report({"--size", "x=1"}), 2, {"--size requires --grid"}));
+  const Outcome plain = report({});
+  if (plain.code != 0) GTEST_SKIP() << plain.err;  // clang is not installed
+  EXPECT_FALSE(holds(plain.out, {"prediction"}));
+  const Outcome launch = report({"--grid", "4096", "--size", "x=4194304,out=4194304", "--size", "count=1024"});
+  EXPECT_EQ(launch.code, 0) << launch.err;
+  EXPECT_TRUE(holds(launch.out, {"softmax_f32_64 for gfx90a", "4096 x 1 x 1 blocks, 33.6 MB", "prediction  "}));
+  for (const char* grid : {"0", "4,", "1,2,3,4", "-1", "x"})
+    EXPECT_TRUE(fails(report({"--grid", grid}), 1, {"--grid " + std::string(grid) + ": expected one to three"}));
+  EXPECT_TRUE(
+      fails(report({"--grid", "1"}), 1,
+            {"sizes are missing: --size x=...,out=...,count=...", "softmax_f32_64(x: read-only buffer of f32"}));
+  EXPECT_TRUE(fails(report({"--grid", "1", "--size", "y=3"}), 1, {"--size y=3: the kernel has no buffer or integer"}));
+  EXPECT_TRUE(fails(report({"--grid", "1", "--size", "x=3,x=4"}), 1, {"--size x=4: x has two sizes"}));
+  for (const char* size : {"x", "x=", "x=3K", "x=-1"})
+    EXPECT_TRUE(
+        fails(report({"--grid", "1", "--size", size}), 1, {"--size " + std::string(size) + ": expected NAME="}));
+}
+
 /// Returns a page without code blocks and inline code, because `](...)` in code is not a link.
 std::string prose(std::string text) {
   for (const std::string fence : {"```", "`"}) {
