@@ -22,6 +22,7 @@
 #include "tessera/backend/common/program.h"
 #include "tessera/backend/cuda/cuda.h"
 #include "tessera/backend/cuda/nvrtc.h"
+#include "tessera/backend/cuda/toolkit.h"
 #include "tessera/backend/metal/metal.h"
 #include "tessera/backend/oneapi/compiler.h"
 #include "tessera/backend/oneapi/oneapi.h"
@@ -29,7 +30,7 @@
 #include "tessera/backend/rocm/hiprtc.h"
 #include "tessera/backend/rocm/rocm.h"
 #include "tessera/base/error.h"
-#include "tessera/base/os/library_search.h"
+#include "tessera/base/os/library.h"
 #include "tessera/device/driver.h"
 #include "tessera/emit/hip_for_clang.h"
 #include "tessera/ops/catalogue.h"
@@ -206,25 +207,8 @@ TEST(Gate, nvrtcAcceptsAllKernels) {
   }
 }
 
-/// Returns the path of ptxas from TESSERA_PTXAS, PATH, a toolkit or a Python package, or an empty string if it is not
-/// found.
-std::string ptxas_file() {
-  if (const char* named = std::getenv("TESSERA_PTXAS")) return named;
-  std::vector<fs::path> places;
-  std::istringstream path(std::getenv("PATH") ? std::getenv("PATH") : "");
-  for (std::string folder; std::getline(path, folder, ':');) places.emplace_back(folder);
-  for (const fs::path& root : os::folders_named("/usr/local", "cuda")) places.push_back(root / "bin");
-  if (const char* environment = std::getenv("VIRTUAL_ENV"))  // the package with ptxas has no library folder
-    for (const char* below : {"site-packages/nvidia/cuda_nvcc/bin", "site-packages/nvidia/cu13/bin"})
-      for (const fs::path& folder : os::folders_named(fs::path(environment) / "lib", "python3", below))
-        places.push_back(folder);
-  for (const fs::path& place : places)
-    if (std::error_code none; fs::is_regular_file(place / "ptxas", none)) return (place / "ptxas").string();
-  return "";
-}
-
 TEST(Gate, ptxAcceptsAllKernels) {
-  const std::string ptxas = ptxas_file();
+  const std::string ptxas = cuda::ptxas_file();
   const fs::path folder = fs::temp_directory_path() / ("tessera-gate-" + std::to_string(::getpid()));
   fs::create_directories(folder);
   for (const int capability : {75, 80, 90, 120}) {

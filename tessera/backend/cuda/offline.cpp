@@ -1,28 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/backend/cuda/offline.h"
 
-#include <algorithm>
 #include <charconv>
 #include <fstream>
 #include <optional>
-#include <sstream>
 
 #include <fmt/format.h>
 
 #include "tessera/backend/common/codegen_module.h"
-#include "tessera/backend/common/launch_shape.h"
+#include "tessera/backend/common/offline_gpu.h"
 #include "tessera/backend/common/program.h"
 #include "tessera/backend/cuda/nvrtc.h"
+#include "tessera/backend/cuda/toolkit.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/command.h"
-#include "tessera/base/os/library_search.h"
 #include "tessera/ir/node.h"
 
 namespace tessera::cuda {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 /// A common GPU for each architecture. Sources: NVIDIA's data sheets for the number of multiprocessors, bandwidth and
 /// boost clock; "CUDA C++ Programming Guide", table "Technical Specifications per Compute Capability", for the rest.
@@ -33,6 +29,7 @@ struct Architecture {
   double bandwidth;  ///< bytes per second
   double clock;      ///< hertz
   std::uint32_t lanes, max_threads, max_blocks, shared_kib, block_shared_kib, memory_gib;
+  std::string architecture() const { return fmt::format("sm_{}", capability); }
 };
 constexpr Architecture architectures[] = {
     {75, "NVIDIA T4", 40, 0.320e12, 1.59e9, 64, 1024, 16, 64, 64, 16},
@@ -47,15 +44,6 @@ constexpr Architecture architectures[] = {
 constexpr const char* install_tools =
     "Install the CUDA toolkit, or with pip into the active environment: nvidia-cuda-nvcc (ptxas) and "
     "nvidia-cuda-nvdisasm (nvdisasm)";
-
-/// Returns the path of a program of the CUDA toolkit, or an empty string.
-std::string toolkit_program(const std::string& name) {
-  std::vector<fs::path> folders;
-  for (const fs::path& root : os::folders_named("/usr/local", "cuda")) folders.push_back(root / "bin");
-  for (const fs::path& packages : os::python_packages())
-    for (const fs::path& package : os::folders_named(packages / "nvidia", "cu")) folders.push_back(package / "bin");
-  return os::find_program(name, folders);
-}
 
 /// Returns the version in the output of a program: "13.5" from "Cuda compilation tools, release 13.5, V13.5.37".
 std::string release_of(const std::string& program) {
@@ -76,19 +64,16 @@ std::uint64_t number_before(const std::string& log, std::string_view text) {
   return value;
 }
 
-class CudaTarget final : public OfflineTarget {
+class CudaTarget final : public backend::OfflineGpu {
  public:
   CudaTarget(const Architecture& architecture, TargetCompiler compiler) : architecture_(architecture) {
     choose_compiler(compiler);
     describe();
   }
-  const DeviceInfo& info() const override { return info_; }
-  const GpuModel& model() const override { return model_; }
   OfflineKernel compile(const CompileRequest& request) override;
-  Grid grid(const CompileRequest& request, const std::array<std::uint64_t, 3>& shape) override;
 
  private:
-  std::string name() const { return fmt::format("sm_{}", architecture_.capability); }
+  std::string name() const { return architecture_.architecture(); }
   void choose_compiler(TargetCompiler compiler);
   void describe();
   stream::Image cubin(const backend::Program& program, std::string& log);
@@ -98,9 +83,6 @@ class CudaTarget final : public OfflineTarget {
   cpu::PtxModule module_;
   cpu::PtxTarget ptx_target_;
   std::string ptxas_, nvdisasm_, compiler_;
-  emit::Dialect dialect_;
-  DeviceInfo info_;
-  GpuModel model_;
 };
 
 void CudaTarget::choose_compiler(TargetCompiler compiler) {
@@ -120,7 +102,7 @@ void CudaTarget::choose_compiler(TargetCompiler compiler) {
   }
   if (compiler != TargetCompiler::vendor) {
     module_ = cpu::open_ptx_module();
-    ptxas_ = toolkit_program("ptxas");
+    ptxas_ = ptxas_file();
     constexpr int any_version = 100;
     if (module_.generator) ptx_target_ = module_.generator->target_for(architecture_.capability, any_version);
     if (ptx_target_.capability != 0 && !ptxas_.empty()) {
@@ -138,24 +120,6 @@ void CudaTarget::choose_compiler(TargetCompiler compiler) {
 
 void CudaTarget::describe() {
   const Architecture& a = architecture_;
-  info_.device = {Backend::cuda, 0};
-  info_.name = a.name;
-  info_.vendor = "NVIDIA";
-  info_.kind = DeviceKind::discrete_gpu;
-  info_.state = DeviceState::verified;
-  info_.total_memory = std::uint64_t{a.memory_gib} << 30;
-  info_.compute_units = a.multiprocessors;
-  info_.blas = "none: the GPU is not in this machine";
-  Capabilities& can = info_.can;
-  can.f16 = can.f64 = can.atomic_i64 = can.atomic_f32 = true;
-  can.bf16 = a.capability >= 80;
-  can.int8_dot = dialect_.dot4;
-  can.matrix_f16 = dialect_.matrix != emit::MatrixUnits::none;
-  can.matrix_bf16 = can.matrix_f16 && dialect_.matrix != emit::MatrixUnits::mma_k8;
-  can.subgroup_widths = {32};
-  can.shared_bytes = std::uint64_t{a.block_shared_kib} << 10;
-  can.max_parameter_bytes = 4096;
-  can.max_blocks = {2147483647, 65535, 65535};
   model_.name = a.name;
   model_.multiprocessors = a.multiprocessors;
   model_.bandwidth = a.bandwidth;
@@ -164,6 +128,9 @@ void CudaTarget::describe() {
   model_.max_blocks = a.max_blocks;
   model_.shared_bytes = std::uint64_t{a.shared_kib} << 10;
   model_.shared_reserved = a.capability >= 80 ? 1024 : 0;
+  set_info(Backend::cuda, "NVIDIA", a.memory_gib);
+  info_.can.bf16 = a.capability >= 80;
+  info_.can.shared_bytes = std::uint64_t{a.block_shared_kib} << 10;
 }
 
 stream::Image CudaTarget::cubin(const backend::Program& program, std::string& log) {
@@ -220,25 +187,11 @@ OfflineKernel CudaTarget::compile(const CompileRequest& request) {
   return kernel;
 }
 
-OfflineTarget::Grid CudaTarget::grid(const CompileRequest& request, const std::array<std::uint64_t, 3>& shape) {
-  const backend::Grid grid = backend::grid_of(request, dialect_, info_, shape);
-  return {grid.blocks, grid.block};
-}
-
 }  // namespace
 
 std::unique_ptr<OfflineTarget> offline_target(const std::string& architecture, TargetCompiler compiler) {
   if (!architecture.starts_with("sm_")) return nullptr;
-  const auto known = std::ranges::find_if(
-      architectures, [&](const Architecture& a) { return architecture == fmt::format("sm_{}", a.capability); });
-  if (known == std::end(architectures)) {
-    std::string list;
-    for (const Architecture& a : architectures) list += fmt::format("{}sm_{}", list.empty() ? "" : ", ", a.capability);
-    fail<DeviceError>({.operation = "compile for " + architecture,
-                       .wrong = "the architecture is not known",
-                       .remedy = "Known architectures of NVIDIA: " + list});
-  }
-  return std::make_unique<CudaTarget>(*known, compiler);
+  return std::make_unique<CudaTarget>(backend::find_architecture(architectures, architecture, "NVIDIA"), compiler);
 }
 
 }  // namespace tessera::cuda

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/backend/rocm/offline.h"
 
-#include <algorithm>
 #include <charconv>
 #include <fstream>
 
 #include <fmt/format.h>
 
-#include "tessera/backend/common/launch_shape.h"
+#include "tessera/backend/common/offline_gpu.h"
 #include "tessera/backend/common/program.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/command.h"
@@ -27,6 +26,7 @@ struct Architecture {
   std::uint32_t compute_units;
   double bandwidth, clock;  ///< bytes per second; hertz
   std::uint32_t subgroup, max_threads, register_files, registers, register_unit, memory_gib;
+  std::string architecture() const { return name; }
 };
 constexpr Architecture architectures[] = {
     {"gfx90a", "AMD Instinct MI250X (one die)", 110, 1.638e12, 1.70e9, 64, 2048, 4, 512, 8, 64},
@@ -37,25 +37,19 @@ constexpr Architecture architectures[] = {
 
 constexpr const char* install_clang = "Install clang 16 or later (Debian: clang-16), or ROCm";
 
-class RocmTarget final : public OfflineTarget {
+class RocmTarget final : public backend::OfflineGpu {
  public:
   explicit RocmTarget(const Architecture& architecture);
-  const DeviceInfo& info() const override { return info_; }
-  const GpuModel& model() const override { return model_; }
   OfflineKernel compile(const CompileRequest& request) override;
-  Grid grid(const CompileRequest& request, const std::array<std::uint64_t, 3>& shape) override;
 
  private:
   stream::Image assemble(const std::string& text) const;
 
   const Architecture architecture_;
   std::string clang_, compiler_;
-  emit::Dialect dialect_;
-  DeviceInfo info_;
-  GpuModel model_;
 };
 
-RocmTarget::RocmTarget(const Architecture& a) : architecture_(a), dialect_(emit::hip_c_for(a.name)) {
+RocmTarget::RocmTarget(const Architecture& a) : architecture_(a) {
   std::vector<std::filesystem::path> folders;
   for (const auto& root : os::folders_named("/opt", "rocm", "llvm")) folders.push_back(root / "bin");
   for (const char* name : {"amdclang++", "clang-19", "clang-18", "clang-17", "clang-16", "clang"})
@@ -71,28 +65,10 @@ RocmTarget::RocmTarget(const Architecture& a) : architecture_(a), dialect_(emit:
     fail<DeviceError>({.operation = fmt::format("compile for {}", a.name),
                        .wrong = fmt::format("{} does not support it: {}", clang_, image.log),
                        .remedy = install_clang});
+  dialect_ = emit::hip_c_for(a.name);
   // The device libraries of ROCm contain the functions. Their arithmetic is similar to the expansions.
   dialect_.expand_math = dialect_.expand_math64 = true;
   if (a.subgroup != emit::matrix_width(dialect_.matrix)) dialect_.matrix = emit::MatrixUnits::none;
-  info_.device = {Backend::rocm, 0};
-  info_.name = a.gpu;
-  info_.vendor = "AMD";
-  info_.kind = DeviceKind::discrete_gpu;
-  info_.state = DeviceState::verified;
-  info_.total_memory = std::uint64_t{a.memory_gib} << 30;
-  info_.compute_units = a.compute_units;
-  info_.blas = "none: the GPU is not in this machine";
-  Capabilities& can = info_.can;
-  can.f16 = can.f64 = can.atomic_i64 = can.atomic_f32 = true;
-  can.bf16 = std::string_view(a.name) != "gfx1030";
-  can.int8_dot = dialect_.dot4;
-  can.matrix_f16 = can.matrix_bf16 = dialect_.matrix != emit::MatrixUnits::none;
-  can.subgroup_widths = {a.subgroup};
-  can.max_block = {1024, 1024, 1024};
-  can.shared_bytes = 65536;
-  can.max_parameter_bytes = 4096;
-  can.max_blocks = {2147483647, 65535, 65535};
-  can.max_grid_threads = {0xffffffff, 0xffffffff, 0xffffffff};
   model_ = {.name = a.gpu,
             .multiprocessors = a.compute_units,
             .bandwidth = a.bandwidth,
@@ -102,6 +78,12 @@ RocmTarget::RocmTarget(const Architecture& a) : architecture_(a), dialect_(emit:
             .register_files = a.register_files,
             .registers = a.registers,
             .register_unit = a.register_unit};
+  set_info(Backend::rocm, "AMD", a.memory_gib);
+  Capabilities& can = info_.can;
+  can.bf16 = std::string_view(a.name) != "gfx1030";
+  can.max_block = {1024, 1024, 1024};
+  can.shared_bytes = 65536;
+  can.max_grid_threads = {0xffffffff, 0xffffffff, 0xffffffff};
 }
 
 stream::Image RocmTarget::assemble(const std::string& text) const {
@@ -159,26 +141,14 @@ OfflineKernel RocmTarget::compile(const CompileRequest& request) {
   return kernel;
 }
 
-OfflineTarget::Grid RocmTarget::grid(const CompileRequest& request, const std::array<std::uint64_t, 3>& shape) {
-  const backend::Grid grid = backend::grid_of(request, dialect_, info_, shape);
-  return {grid.blocks, grid.block};
-}
-
 }  // namespace
 
 std::unique_ptr<OfflineTarget> offline_target(const std::string& architecture, TargetCompiler compiler) {
   if (!architecture.starts_with("gfx")) return nullptr;
-  const auto known = std::ranges::find(architectures, architecture, &Architecture::name);
-  if (known == std::end(architectures)) {
-    std::string list;
-    for (const Architecture& a : architectures) list += (list.empty() ? "" : ", ") + std::string(a.name);
-    fail<DeviceError>({.operation = "compile for " + architecture,
-                       .wrong = "the architecture is not known",
-                       .remedy = "Known architectures of AMD: " + list});
-  }
+  const Architecture& known = backend::find_architecture(architectures, architecture, "AMD");
   if (compiler == TargetCompiler::ptx)
     fail<DeviceError>({.operation = "compile for " + architecture, .wrong = "PTX is only for NVIDIA GPUs"});
-  return std::make_unique<RocmTarget>(*known);
+  return std::make_unique<RocmTarget>(known);
 }
 
 }  // namespace tessera::rocm
