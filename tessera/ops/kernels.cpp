@@ -46,7 +46,7 @@ std::uint32_t quantise_lanes(const Tiles& tiles) {
 }
 
 std::uint32_t dequantise_slices(const Tiles& tiles) {
-  return tiles.vectors ? 1 : std::min(8u, tiles.block_limit / tiles.rows);
+  return tiles.vectors ? 1 : std::min(4u, tiles.block_limit / tiles.rows);
 }
 
 std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const WeightSpec& weight, std::int64_t tokens) {

@@ -114,7 +114,7 @@ DType library_dtype(const Weight& weight) { return weight.format() == WeightForm
 // The library's rate is several times that of linear's kernels, but the conversion reads and writes the weight once
 // more.
 bool ops::multiplied_by_library(const Weight& weight, std::int64_t tokens) {
-  constexpr std::int64_t least_tokens = 16, least_quantised_tokens = 128;
+  constexpr std::int64_t least_tokens = 16, least_quantised_tokens = 64;
   constexpr std::int64_t most_bytes = std::int64_t{512} << 20;  // of the converted weight
   const std::int64_t m = tokens, n = weight.rows(), k = weight.columns();
   if (weight.format() == WeightFormat::f32 || 2 * n * k > most_bytes) return false;
@@ -267,8 +267,10 @@ std::vector<Array> linear(LinearInput& x, std::span<const Weight> weights) {
 bool can_gate(const Weight& weight, std::int64_t tokens, const InputLayout& out) {
   const LinearPlan plan = plan_of(weight, tokens);
   const LinearSpec& spec = plan.spec;
+  const Tiles tiles = tiles_of(weight.device());
+  const std::uint64_t shared = std::uint64_t{8} * spec.slices * spec.tokens * spec.weight.group;  // of two f32 sums
   return !plan.library && weight.rows() % 64 == 0 && spec.weight.group == 32 && spec.slices >= 2 * spec.tokens &&
-         out.tokens == spec.tokens && tiles_of(weight.device()).subgroup >= input_lanes;
+         out.tokens == spec.tokens && tiles.subgroup >= input_lanes && shared <= tiles.shared_bytes;
 }
 
 LinearInput gated_linear(LinearInput& x, const Weight& weight, Gate gate, const InputLayout& out) {

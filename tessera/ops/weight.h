@@ -99,7 +99,7 @@ class Weight {
 /// f16 and bf16, x is not rounded.
 ///
 /// If the vendor's library is used (see TESSERA_BLAS), products with at least 16 rows of x and a weight in f16 or bf16,
-/// or at least 128 rows and a quantised weight, are computed by the library: x is rounded to f16 (to bf16 for bf16),
+/// or at least 64 rows and a quantised weight, are computed by the library: x is rounded to f16 (to bf16 for bf16),
 /// and the weight is converted to that dtype, which needs memory for one weight.
 Array linear(const Array& x, const Weight& weight);
 /// Returns the products of x with several weights, in the order of the weights. x is rounded only once.

@@ -126,6 +126,17 @@ std::vector<Launch> launches() {
                  {numbers(12), numbers(66), numbers(66), numbers(12)},
                  {2, 2, 1, 10, 66, 6, 66, 6},
                  {0.4f}});
+  // A gated product of 2 tokens with 64 rows of 70 columns, in 8 slices.
+  LinearSpec gated{{WeightFormat::f32, 32, DType::f32}, 2, 8};
+  gated.gated = true, gated.out = {false, 2};
+  out.push_back({trace_linear(gated), 1, {numbers(64 * 70), numbers(2 * 70), numbers(2 * 32)}, {64, 70, 2, 1}});
+  // Rows of 6 elements from 5 parts, of which 2 groups of threads combine one after the other.
+  out.push_back({trace_attention_combine({6, 2}), 2, {numbers(2 * 5 * 8), numbers(12)}, {5, 2, 1}});
+  // 3 rows of 40 columns, in steps of 64 columns.
+  out.push_back({trace_dequantise({{WeightFormat::f32, 4, DType::f32}, DType::f32, 2}),
+                 1,
+                 {numbers(4 * 40), numbers(3 * 40)},
+                 {3, 40}});
   return out;
 }
 
@@ -148,7 +159,7 @@ TEST(Barriers, RemovingABarrierIsDetected) {
         EXPECT_TRUE(f.kind == ir::Finding::Kind::race || f.kind == ir::Finding::Kind::uninitialised) << f.text;
     }
   }
-  EXPECT_EQ(barriers, 1u + 8 * 2 + 2 * (3 + 4) + 2 + 1 + 2 * (3 + 2) + 1);
+  EXPECT_EQ(barriers, 1u + 8 * 2 + 2 * (3 + 4) + 2 + 1 + 2 * (3 + 2) + 1 + 3 + 1 + 1);
 }
 
 // No built-in device uses this form of the kernel, so its results are checked here.

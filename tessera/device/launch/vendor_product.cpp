@@ -76,6 +76,7 @@ bool vendor_product_wanted(Device device, const BlasProduct& p) {
   const auto does = [](DType t) { return t == DType::f32 || t == DType::f16 || t == DType::bf16; };
   if (p.a.dtype != p.b.dtype || !does(p.a.dtype) || !does(p.out.dtype)) return false;
   if (is_built_in(device.backend) || !holds_data(device)) return false;
+  if (device.backend == Backend::opencl && p.a.dtype != DType::f32) return false;  // all that our CLBlast calls support
   if (mode == Settings::Blas::vendor) return true;
   const double operations = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) *
                             static_cast<double>(p.batch);

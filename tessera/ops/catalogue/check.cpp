@@ -37,6 +37,7 @@ std::vector<CatalogueCheck> check_catalogue() {
   ops::add_reduction_checks(checks);
   ops::add_product_checks(checks);
   ops::add_weight_checks(checks);
+  ops::add_layer_checks(checks);
   ops::add_transformer_checks(checks);
   ops::add_convolution_checks(checks);
   ops::add_linear_algebra_checks(checks);

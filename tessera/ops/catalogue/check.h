@@ -53,6 +53,7 @@ void add_array_checks(Checks& checks);
 void add_reduction_checks(Checks& checks);
 void add_product_checks(Checks& checks);
 void add_weight_checks(Checks& checks);
+void add_layer_checks(Checks& checks);
 void add_transformer_checks(Checks& checks);
 void add_convolution_checks(Checks& checks);
 void add_linear_algebra_checks(Checks& checks);

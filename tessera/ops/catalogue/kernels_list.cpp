@@ -60,7 +60,8 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
                        true,
                        gate,
                        layout};
-          if (tiles.rows == 32 && tiles.slices >= 2 * s.tokens && (!layout.quantised || tiles.subgroup >= input_lanes))
+          if (tiles.rows == 32 && tiles.slices >= 2 * s.tokens && 256 * tiles.slices * s.tokens <= tiles.shared_bytes &&
+              (!layout.quantised || tiles.subgroup >= input_lanes))
             add("linear_" + std::string(weight_format_name(format)) + (gate == Gate::silu ? "_silu_" : "_gelu_") + name,
                 trace_linear(s));
         }
