@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prepended to emitted HIP text, so that clang can compile it without ROCm. The result is examined, but never runs, so
-// device library functions are declared but not defined.
+// device library functions are declared but not defined. Functions that are instructions are defined.
 #pragma once
 
 namespace tessera::emit {
@@ -83,12 +83,19 @@ __device__ unsigned long long __umul64hi(unsigned long long, unsigned long long)
 __device__ int printf(const char*, ...);
 #define OF_ONE(name) __device__ float name##f(float); __device__ double name(double);
 #define OF_TWO(name) __device__ float name##f(float, float); __device__ double name(double, double);
-OF_ONE(exp) OF_ONE(exp2) OF_ONE(log) OF_ONE(log2) OF_ONE(sin) OF_ONE(cos) OF_ONE(tanh) OF_ONE(erf) OF_ONE(sqrt)
-OF_ONE(floor) OF_ONE(ceil) OF_ONE(trunc) OF_ONE(rint) OF_ONE(fabs)
-OF_TWO(pow) OF_TWO(fmod) OF_TWO(fmin) OF_TWO(fmax)
-__device__ float fmaf(float, float, float);
-__device__ double fma(double, double, double);
+OF_ONE(exp) OF_ONE(exp2) OF_ONE(log) OF_ONE(log2) OF_ONE(sin) OF_ONE(cos) OF_ONE(tanh) OF_ONE(erf)
+OF_TWO(pow) OF_TWO(fmod)
 }
+#define INLINE_ONE(name) \
+  DEVICE float name##f(float a) { return __builtin_##name##f(a); } \
+  DEVICE double name(double a) { return __builtin_##name(a); }
+#define INLINE_TWO(name) \
+  DEVICE float name##f(float a, float b) { return __builtin_##name##f(a, b); } \
+  DEVICE double name(double a, double b) { return __builtin_##name(a, b); }
+INLINE_ONE(sqrt) INLINE_ONE(floor) INLINE_ONE(ceil) INLINE_ONE(trunc) INLINE_ONE(rint) INLINE_ONE(fabs)
+INLINE_TWO(fmin) INLINE_TWO(fmax)
+DEVICE float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+DEVICE double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 #line 1 "kernels"
 )";
 
