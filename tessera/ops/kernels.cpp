@@ -80,9 +80,9 @@ void for_lanes(ir::Value count, std::uint32_t lanes, ir::Value lane,
   });
 }
 
-ir::Value load_at(const ir::BufferRef& memory, ir::Value index, ir::Value exists) {
+ir::Value load_at(const ir::BufferRef& memory, ir::Value index, ir::Value exists, double otherwise) {
   const DType t = memory.dtype();
-  const ir::Value v = exists.valid() ? memory.load_if(exists, index, ir::literal(t, 0)) : memory.load(index);
+  const ir::Value v = exists.valid() ? memory.load_if(exists, index, ir::literal(t, otherwise)) : memory.load(index);
   return t == DType::f16 || t == DType::bf16 ? ir::cast(DType::f32, v) : v;
 }
 

@@ -49,8 +49,8 @@ inline std::size_t hash_of(std::initializer_list<std::uint64_t> values) {
 /// `exists` is an invalid Value for full steps, which need no mask. The loop counter is uniform.
 void for_lanes(ir::Value count, std::uint32_t lanes, ir::Value lane,
                const std::function<void(ir::Value, ir::Value)>& body);
-/// Loads `memory[index]` in the compute dtype. If `exists` is valid, returns 0 where it is false.
-ir::Value load_at(const ir::BufferRef& memory, ir::Value index, ir::Value exists);
+/// Loads `memory[index]` in the compute dtype. If `exists` is valid, returns `otherwise` where it is false.
+ir::Value load_at(const ir::BufferRef& memory, ir::Value index, ir::Value exists, double otherwise = 0);
 /// A kernel parameter for the position of tokens, which is either a number or the first element of a buffer.
 class PositionParameter {
  public:
@@ -367,12 +367,23 @@ const ProductChoice& choose_product_kernel(Device device, const ProductSpec& ask
 
 struct RowSpec {
   DType x = DType::f32, weight = DType::f32;
-  std::uint32_t threads = 64;  ///< threads per row; 0: one thread per row, with adjacent rows in adjacent threads
+  std::uint32_t threads = 64;  ///< threads of the block that computes a row; 0: a thread computes a row alone
+  std::uint32_t each = 1;      ///< elements that a thread loads before it uses the first of them
+  bool strided = false;        ///< only for `threads` = 0: adjacent threads compute adjacent rows along a strided axis
+  /// Each thread loads its elements once and keeps them in registers. The row has at most `threads` * `each` elements,
+  /// and more than half as many if `each` is greater than 1.
+  bool held = false;
   friend bool operator==(const RowSpec&, const RowSpec&) = default;
   std::size_t hash() const {
-    return hash_of({static_cast<std::uint64_t>(x), static_cast<std::uint64_t>(weight), threads});
+    return hash_of({static_cast<std::uint64_t>(x), static_cast<std::uint64_t>(weight), threads, each, strided, held});
   }
 };
+/// Chooses how a contiguous row is computed. `arrays` is the number of arrays of which a thread keeps elements.
+RowSpec choose_row(const Tiles& tiles, DType x, DType weight, std::int64_t columns, std::uint32_t arrays = 1);
+/// The same for a kernel that reads its rows once and keeps nothing.
+RowSpec choose_row_read_once(const Tiles& tiles, DType x, DType weight, std::int64_t columns);
+/// Chooses how a thread computes a row along a strided axis.
+RowSpec choose_strided_row(const Tiles& tiles, DType x, DType weight);
 ir::Function trace_rms_norm(const RowSpec& spec);
 ir::Function trace_softmax(const RowSpec& spec);
 

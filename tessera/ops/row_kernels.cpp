@@ -1,17 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that reduce rows: norms and softmax.
-#include <functional>
 #include <limits>
 
-#include "tessera/ops/kernels.h"
+#include "tessera/ops/row_loop.h"
 
 namespace tessera::ops {
-
-namespace {
-
-DType compute_dtype(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
-
-}  // namespace
 
 ir::Function trace_rms_norm(const RowSpec& spec) {
   ir::Builder builder("rms_norm", ir::KernelKind::block, {spec.threads, 1, 1});
@@ -19,24 +12,24 @@ ir::Function trace_rms_norm(const RowSpec& spec) {
   const auto x = ir::buffer_param("x", spec.x, ir::Access::read),
              weight = ir::buffer_param("weight", spec.weight, ir::Access::read);
   const auto out = ir::buffer_param("out", spec.x, ir::Access::read_write);
-  const ir::Value columns = ir::scalar_param("columns", DType::index);
-  const DType t = compute_dtype(spec.x);
+  const RowLoop loop(spec, ir::scalar_param("columns", DType::index));
+  const DType t = loop.dtype();
   const ir::Value epsilon = ir::scalar_param("epsilon", t);
-  const ir::Value lane = ir::thread_id(), row = ir::block_id(0) * columns;
+  const RowValues values(loop, x);
   const ir::Variable part(t, 0);
-  for_lanes(columns, spec.threads, lane, [&](ir::Value i, ir::Value exists) {
-    const ir::Value v = load_at(x, row + i, exists);
-    part.set(ir::fma(v, v, part.get()));
+  std::vector<ir::Value> held;  // weights, requested before the sum is known
+  loop.for_each([&](const RowChunk& chunk) {
+    if (loop.held()) held = load_columns(weight, chunk);
+    ir::Value squares = part.get();
+    for (const ir::Value v : values(chunk)) squares = ir::fma(v, v, squares);
+    part.set(squares);
   });
-  const ir::Value scale = 1 / ir::sqrt(ir::block_sum(part.get()) / ir::cast(t, columns) + epsilon);
-  for_lanes(columns, spec.threads, lane, [&](ir::Value i, ir::Value exists) {
-    auto write = [&] {
-      out.store(row + i, ir::cast(spec.x, load_at(x, row + i, {}) * scale * ir::cast(t, load_at(weight, i, {}))));
-    };
-    if (exists.valid())
-      ir::if_(exists, write);
-    else
-      write();
+  const ir::Value scale = 1 / ir::sqrt(loop.sum(part.get()) / ir::cast(t, loop.columns()) + epsilon);
+  loop.for_each([&](const RowChunk& chunk) {
+    std::vector<ir::Value> results = values(chunk);
+    const std::vector<ir::Value> weights = loop.held() ? held : load_columns(weight, chunk);
+    for (std::size_t i = 0; i < chunk.size(); ++i) results[i] = results[i] * scale * ir::cast(t, weights[i]);
+    loop.store(out, chunk, results);
   });
   return builder.finish();
 }
@@ -51,41 +44,15 @@ ir::Function trace_softmax(const RowSpec& spec) {
   ir::Builder::Scope scope(builder);
   const auto x = ir::buffer_param("x", spec.x, ir::Access::read);
   const auto out = ir::buffer_param("out", spec.x, ir::Access::read_write);
-  const ir::Value count = ir::scalar_param("count", DType::index);
-  const DType t = compute_dtype(spec.x);
-  const double infinity = std::numeric_limits<double>::infinity();
-  const ir::Variable largest(t, ir::literal(t, -infinity)), sum(t, 0);
-  ir::Value base, stride;
-  if (block) {
-    base = ir::block_id(0) * count;
-  } else {
-    stride = ir::extent(0);
-    base = ir::global_id(1) * (count * stride) + ir::global_id(0);
-  }
-  auto each = [&](const std::function<void(ir::Value, ir::Value)>& body) {
-    if (block)
-      for_lanes(count, spec.threads, ir::thread_id(), [&](ir::Value i, ir::Value exists) { body(base + i, exists); });
-    else
-      ir::for_(0, count, [&](ir::Value i) { body(base + i * stride, {}); });
-  };
-  each([&](ir::Value i, ir::Value exists) {
-    const ir::Value v = load_at(x, i, exists);
-    largest.set(ir::max(largest.get(), exists.valid() ? ir::select(exists, v, ir::literal(t, -infinity)) : v));
-  });
-  const ir::Value top = block ? ir::block_max(largest.get()) : largest.get();
-  const ir::Value shift = ir::select(top == ir::literal(t, -infinity), ir::literal(t, 0), top);
-  each([&](ir::Value i, ir::Value exists) {
-    const ir::Value e = ir::exp(load_at(x, i, exists) - shift);
-    sum.set(sum.get() + (exists.valid() ? ir::select(exists, e, ir::literal(t, 0)) : e));
-  });
-  const ir::Value total = block ? ir::block_sum(sum.get()) : sum.get();
-  const ir::Value scale = ir::select(total == 0, ir::literal(t, 0), 1 / total);  // NaN propagates
-  each([&](ir::Value i, ir::Value exists) {
-    auto write = [&] { out.store(i, ir::cast(spec.x, ir::exp(load_at(x, i, {}) - shift) * scale)); };
-    if (exists.valid())
-      ir::if_(exists, write);
-    else
-      write();
+  const RowLoop loop(spec, ir::scalar_param("count", DType::index));
+  const RowValues values(loop, x, -std::numeric_limits<double>::infinity());
+  const RowExponentials exponentials = sum_exponentials(loop, values);
+  const ir::Value zero = ir::literal(loop.dtype(), 0);
+  const ir::Value scale = ir::select(exponentials.sum == 0, zero, 1 / exponentials.sum);  // NaN propagates
+  loop.for_each([&](const RowChunk& chunk) {
+    std::vector<ir::Value> results = exponentials.of(values, chunk);
+    for (ir::Value& r : results) r = r * scale;
+    loop.store(out, chunk, results);
   });
   return builder.finish();
 }

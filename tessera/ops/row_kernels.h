@@ -8,7 +8,7 @@
 namespace tessera::ops {
 
 /// The number of threads for a row of `columns` elements.
-std::uint32_t row_threads(Device device, std::int64_t columns);
+std::uint32_t row_threads(const Tiles& tiles, std::int64_t columns);
 
 /// Softmax of rows in place. Also stores the logarithm of each row's sum of exponentials, or infinity if the sum is 0.
 struct ScoresSpec {

@@ -27,7 +27,7 @@ Array softmax_backward(const Backward& b) {
   if (out.size() == 0) return out;
   const std::int64_t columns = y.shape(-1);
   static auto& family = *new KernelFamily<RowSpec>(ops::trace_softmax_backward);
-  family({y.dtype(), y.dtype(), ops::row_threads(y.device(), columns)})
+  family(ops::choose_row(ops::tiles_of(y.device()), y.dtype(), y.dtype(), columns, 2))
       .launch({static_cast<std::uint64_t>(y.size() / columns), 1, 1},
               {y.view(), g.view(), out.view(), LaunchArgument::index(columns)});
   return out;
@@ -39,7 +39,7 @@ Array rms_norm_backward(const Backward& b, float epsilon) {
   const std::int64_t columns = x.shape(-1);
   const DType t = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
   static auto& family = *new KernelFamily<RowSpec>(ops::trace_rms_norm_backward);
-  family({x.dtype(), weight.dtype(), ops::row_threads(x.device(), columns)})
+  family(ops::choose_row(ops::tiles_of(x.device()), x.dtype(), weight.dtype(), columns, 2))
       .launch({static_cast<std::uint64_t>(x.size() / columns), 1, 1},
               {x.view(), g.view(), weight.view(), out.view(), LaunchArgument::index(columns),
                LaunchArgument::scalar(t, ir::to_bits(t, static_cast<double>(epsilon)))});
@@ -47,11 +47,6 @@ Array rms_norm_backward(const Backward& b, float epsilon) {
 }
 
 }  // namespace
-
-std::uint32_t ops::row_threads(Device device, std::int64_t columns) {
-  const std::uint32_t most = tiles_of(device).block;
-  return columns <= 64 ? std::min(most, 16u) : columns <= 1024 ? std::min(most, 64u) : most;
-}
 
 Array rms_norm(const Array& x, const Array& weight, float epsilon) {
   detail::RuledOperation operation("rms_norm", x, weight);
@@ -91,7 +86,7 @@ Array rms_norm(const Array& x, const Array& weight, float epsilon) {
   const std::int64_t columns = x.shape(-1);
   const DType t = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
   static auto& family = *new KernelFamily<RowSpec>(ops::trace_rms_norm);
-  family({x.dtype(), weight.dtype(), ops::row_threads(x.device(), columns)})
+  family(ops::choose_row(ops::tiles_of(x.device()), x.dtype(), weight.dtype(), columns, 2))
       .launch({static_cast<std::uint64_t>(x.size() / columns), 1, 1},
               {rows.view(), scale.view(), out.view(), LaunchArgument::index(columns),
                LaunchArgument::scalar(t, ir::to_bits(t, static_cast<double>(epsilon)))});
@@ -125,7 +120,9 @@ Array softmax(const Array& x, int axis) {
   const auto outer = static_cast<std::uint64_t>(x.size() / (count * inner));
   static auto& family = *new KernelFamily<RowSpec>(ops::trace_softmax);
   const bool block = inner == 1;
-  const Kernel& kernel = family({x.dtype(), x.dtype(), block ? ops::row_threads(x.device(), count) : 0});
+  const ops::Tiles tiles = ops::tiles_of(x.device());
+  const Kernel& kernel = family(block ? ops::choose_row(tiles, x.dtype(), x.dtype(), count)
+                                      : ops::choose_strided_row(tiles, x.dtype(), x.dtype()));
   const std::array<std::uint64_t, 3> shape = {block ? outer : static_cast<std::uint64_t>(inner), block ? 1 : outer, 1};
   kernel.launch(shape, {rows.view(), out.view(), LaunchArgument::index(count)});
   return operation.finish(std::move(out), attributes, rule);

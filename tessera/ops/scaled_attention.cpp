@@ -92,7 +92,7 @@ struct Attention {
 /// exponentials in `sums`.
 void normalise(const Array& scores, const Array& sums, const Attention& a, const Attention::Block& at) {
   static auto& family = *new KernelFamily<ScoresSpec>(ops::trace_scores);
-  const std::uint32_t threads = ops::row_threads(scores.device(), at.keys);
+  const std::uint32_t threads = ops::row_threads(ops::tiles_of(scores.device()), at.keys);
   family({scores.dtype(), threads, a.causal})
       .launch({static_cast<std::uint64_t>(scores.size() / at.keys), 1, 1},
               {scores.view_for_writing(), sums.view_for_writing(), LaunchArgument::index(at.keys),

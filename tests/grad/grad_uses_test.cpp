@@ -175,6 +175,23 @@ TEST_P(OnEveryDevice, Handles16BitFloatsAndIntegers) {
       number(grad([](const Array& x) { return sum(x.astype(DType::i32).astype(DType::f32)) + sum(x); })(scalar(1))), 1);
 }
 
+// Short rows are kept in registers on GPUs, by one to 32 elements per thread. Long rows are read twice.
+TEST_P(OnEveryDevice, GradientsOfRowsOfAnyLengthMatchTheirFormulas) {
+  for (const std::int64_t n : {1, 16, 17, 64, 65, 1000, 1025, 3000, 8192, 9000}) {
+    SCOPED_TRACE(n);
+    const Array x = Array::from(numbers(2 * n), Shape{2, n}), g = Array::from(numbers(2 * n), Shape{2, n});
+    const Array weight = Array::from(numbers(n, 0.5f, 2));
+    const auto near = [&](const Array& got, const Array& want) {
+      const double most = max(abs(want)).item<float>();  // with one element, the terms cancel
+      EXPECT_LE(max(abs(got - want)).item<float>(), 2e-5 * most + 1e-6 / static_cast<double>(n));
+    };
+    const Array y = softmax(x), r = rsqrt(mean(x * x, {1}, true) + 1e-3f);
+    near(grad([&](const Array& a) { return sum(softmax(a) * g); })(x), y * (g - sum(g * y, {1}, true)));
+    near(grad([&](const Array& a) { return sum(rms_norm(a, weight, 1e-3f) * g); })(x),
+         r * (g * weight - x * r * r * mean(g * weight * x, {1}, true)));
+  }
+}
+
 TEST_P(OnEveryDevice, OperationsThatWouldDropAGradientThrow) {
   const Array other = Array::ones({2, 2});
   const auto in = [&](auto f) {

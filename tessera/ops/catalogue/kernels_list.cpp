@@ -158,13 +158,18 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
       add_product(4096, 4096, 512, true, false, t, false, Activation::none, DType::f32);
     }
 
+  const auto form = [](const RowSpec& s) {
+    const bool several_loops = s.threads > 16 && s.each > 1 && !s.held;
+    return (s.threads == 0 ? "_threads" : "_" + std::to_string(s.threads)) + (several_loops ? "_long" : "");
+  };
   for (DType t : {DType::f32, DType::f16, DType::bf16}) {
-    for (std::uint32_t threads : {16u, 64u, tiles.block}) {
-      if (threads > tiles.block_limit) continue;
-      add("rms_norm_" + text(t) + "_" + std::to_string(threads), trace_rms_norm({t, DType::f32, threads}));
-      add("softmax_" + text(t) + "_" + std::to_string(threads), trace_softmax({t, t, threads}));
+    for (std::int64_t columns : {64, 1000, 4096, 20000}) {
+      const RowSpec norm = choose_row(tiles, t, DType::f32, columns, 2), row = choose_row(tiles, t, t, columns);
+      add("rms_norm_" + text(t) + form(norm), trace_rms_norm(norm));
+      add("softmax_" + text(t) + form(row), trace_softmax(row));
     }
-    add("softmax_" + text(t) + "_strided", trace_softmax({t, t, 0}));
+    const RowSpec strided = choose_strided_row(tiles, t, t);
+    add("softmax_" + text(t) + "_strided", trace_softmax(strided));
     for (RotaryPairs pairs : {RotaryPairs::adjacent, RotaryPairs::halves})
       for (bool more : {false, true})
         add("rotary_" + text(t) + (pairs == RotaryPairs::adjacent ? "_adjacent" : "_halves") +
@@ -176,8 +181,11 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
   const std::uint32_t row_threads = std::min(tiles.block_limit, 64u);
   for (const bool causal : {false, true})
     add(causal ? "causal_scores" : "scores", trace_scores({DType::f32, row_threads, causal}));
-  add("softmax_backward", trace_softmax_backward({DType::f32, DType::f32, row_threads}));
-  add("rms_norm_backward", trace_rms_norm_backward({DType::f32, DType::f32, row_threads}));
+  for (std::int64_t columns : {1000, 8192, 20000}) {
+    const RowSpec s = choose_row(tiles, DType::f32, DType::f32, columns, 2);
+    add("softmax_backward" + form(s), trace_softmax_backward(s));
+    add("rms_norm_backward" + form(s), trace_rms_norm_backward(s));
+  }
   for (DType cache : {DType::f32, DType::f16})
     for (std::int64_t head_size : {64, 80})
       for (std::int64_t tokens : {1, 64})

@@ -203,7 +203,8 @@ void add_transformer_checks(Checks& checks) {
   auto dtype_text = [](DType t, bool strided) {
     return " " + std::string(dtype_name(t)) + (strided ? " strided" : "");
   };
-  for (const Shape& s : {Shape{0, 5}, Shape{1, 1}, Shape{3, 17}, Shape{2, 3, 100}, Shape{5, 1111}, Shape{65537, 3}})
+  for (const Shape& s :
+       {Shape{0, 5}, Shape{1, 1}, Shape{3, 17}, Shape{2, 3, 100}, Shape{5, 1111}, Shape{2, 9000}, Shape{65537, 3}})
     for (bool strided : {false, true})
       checks.push_back(
           {"rms_norm", to_string(s) + dtype_text(DType::f32, strided),
@@ -215,8 +216,8 @@ void add_transformer_checks(Checks& checks) {
 
   for (const auto& [s, axis] :
        {std::pair{Shape{0, 5}, 1}, std::pair{Shape{1}, 0}, std::pair{Shape{8, 17}, 1}, std::pair{Shape{8, 17}, 0},
-        std::pair{Shape{3, 70, 5}, 1}, std::pair{Shape{9, 1500}, 1}, std::pair{Shape{65537, 3}, 1},
-        std::pair{Shape{3, 65537}, 0}, std::pair{Shape{2, 65537, 2}, 2}})
+        std::pair{Shape{3, 70, 5}, 1}, std::pair{Shape{9, 1500}, 1}, std::pair{Shape{5, 8192}, 1},
+        std::pair{Shape{65537, 3}, 1}, std::pair{Shape{3, 65537}, 0}, std::pair{Shape{2, 65537, 2}, 2}})
     for (bool strided : {false, true})
       checks.push_back({"softmax", to_string(s) + " axis " + std::to_string(axis) + dtype_text(DType::f32, strided),
                         [=, shape = s, along = axis](Device device, std::uint64_t seed) {
