@@ -5,9 +5,9 @@
 
 #include <limits>
 
-#include "tessera/array/operation.h"
 #include "tessera/grad/grad.h"
 #include "tessera/nn/not_finite.h"
+#include "tessera/ops/cross_entropy.h"
 
 namespace tessera {
 
@@ -32,69 +32,19 @@ Array reduced(Array losses, Reduction reduction) {
   return losses;
 }
 
-/// Reshapes targets (batch, ...) to (batch, 1, ...), for logits (batch, classes, ...).
-Array checked_targets(const char* operation, const Array& logits, const Array& targets) {
+/// Checks targets (batch, ...), for logits (batch, classes, ...).
+void check_targets(const char* operation, const Array& logits, const Array& targets) {
   if (!is_int(targets.dtype()))
     fail<DtypeError>({.operation = operation,
                       .with = {{"targets", std::string(dtype_name(targets.dtype()))}},
                       .wrong = "targets are class indices and must be integers"});
   Shape wanted = logits.shape();
-  const int axis = logits.rank() == 1 ? 0 : 1;
-  if (logits.rank() >= 1) wanted.erase(wanted.begin() + axis);
+  if (logits.rank() >= 1) wanted.erase(wanted.begin() + (logits.rank() == 1 ? 0 : 1));
   if (logits.rank() < 1 || targets.shape() != wanted)
     fail<ShapeError>({.operation = operation,
                       .with = {{"logits", to_string(logits.shape())}, {"targets", to_string(targets.shape())}},
                       .wrong = "logits must have shape (batch, classes, ...), and targets the same shape without the "
                                "classes axis"});
-  return targets.unsqueeze(axis);
-}
-
-// The steps of cross_entropy that read all classes are operations with their own gradient rules. In the forward pass,
-// each is a single reduction. In the backward pass, each is an expression of the logits. The gradient is therefore the
-// only array of the size of the logits that is written.
-
-/// Returns log(sum(exp(x))) along an axis. The result has extent 1 on this axis.
-Array log_sum_of(const Array& x, int axis) {
-  detail::RuledOperation operation("log_sum", x);
-  const auto rule = [] {
-    return Rule{.backward = [](Backward& b) { b.add(0, [&] { return exp(b.operand(0) - b.result()) * b.adjoint(); }); },
-                .keeps = operand_bits(0),
-                .keeps_result = true};
-  };
-  const Array top = max(x, {axis}, true);
-  // The row's maximum is subtracted so that exp does not overflow and the sum is at least 1. It is not subtracted if it
-  // is -infinity.
-  const Array shift = where(top == -std::numeric_limits<double>::infinity(), 0.0, top);
-  return operation.finish(log(sum(exp(x - shift), {axis}, true)) + shift, rule);
-}
-
-/// Returns x at the target's class, or 0 if the target is not a class. `classes` are the class indices, of shape (1,
-/// classes, 1, ...).
-Array at_target(const Array& x, const Array& target, const Array& classes, int axis) {
-  detail::RuledOperation operation("at_target", x, target, classes);
-  const auto rule = [] {
-    return Rule{
-        .backward =
-            [](Backward& b) { b.add(0, [&] { return where(b.operand(2) == b.operand(1), b.adjoint(), 0.0); }); },
-        .keeps = operand_bits(1, 2)};
-  };
-  return operation.finish(sum(where(classes == target, x, 0.0), {axis}, true), rule);
-}
-
-/// Returns the sum of (log_sum - x) * weight along an axis. The result has extent 1 on this axis. `weight` has shape
-/// (1, classes, 1, ...).
-Array spread_of(const Array& log_sum, const Array& x, const std::optional<Array>& weight, int axis) {
-  detail::RuledOperation operation("spread", log_sum, x, weight);
-  const auto rule = [axis, weighted = weight.has_value()] {
-    const auto backward = [axis, weighted](Backward& b) {
-      const double classes = static_cast<double>(b.shape(1)[static_cast<std::size_t>(axis)]);
-      b.add(0, [&] { return weighted ? b.adjoint() * sum(b.operand(2)) : b.adjoint() * classes; });
-      b.add(1, [&] { return weighted ? -b.adjoint() * b.operand(2) : (-b.adjoint()).broadcast_to(b.shape(1)); });
-      if (weighted) b.add(2, [&] { return (b.operand(0) - b.operand(1)) * b.adjoint(); });
-    };
-    return Rule{.backward = backward, .keeps = weighted ? operand_bits(0, 1, 2) : 0u};
-  };
-  return operation.finish(sum(weight ? (log_sum - x) * *weight : log_sum - x, {axis}, true), rule);
 }
 
 /// Describes the first invalid target. Returns an empty string if all targets are valid.
@@ -124,37 +74,31 @@ Array cross_entropy(const Array& logits, const Array& targets, const CrossEntrop
     fail<ArgumentError>({.operation = "cross_entropy",
                          .with = {{"label_smoothing", std::to_string(o.label_smoothing)}},
                          .wrong = "label smoothing must be between 0 and 1"});
+  check_targets("cross_entropy", logits, targets);
   // The dtype is narrowed only after the range check. Narrowing before it would turn 2^32 into 0.
   const bool narrow = dtype_size(targets.dtype()) < 4 || targets.dtype() == DType::i32;
   const bool fits = o.ignore_index == static_cast<std::int32_t>(o.ignore_index);
-  const Array given =
-      checked_targets("cross_entropy", logits, targets).astype(narrow && fits ? DType::i32 : DType::i64);
-  const Array target = given.astype(DType::i32), x = wide(logits);
+  const Array given = targets.astype(narrow && fits ? DType::i32 : DType::i64);
+  const Array target = given.astype(DType::i32), x = is_float(logits.dtype()) ? logits : wide(logits);
+  const DType dtype = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
   const int axis = logits.rank() == 1 ? 0 : 1;
   const std::int64_t classes = logits.shape(axis);
   detail::note_invalid_input([&] { return invalid_target(targets, classes, o); });
-  Shape column(logits.shape().size(), 1);
-  column[static_cast<std::size_t>(axis)] = classes;
   if (o.weight && o.weight->shape() != Shape{classes})
     fail<ShapeError>({.operation = "cross_entropy",
                       .with = {{"weight", to_string(o.weight->shape())}, {"classes", std::to_string(classes)}},
                       .wrong = "weight must have one element for each class"});
-  const Array numbers = Array::arange(classes, 0, 1, DType::i32, x.device()).reshape(column);
-  const std::optional<Array> weight = o.weight ? std::optional(o.weight->reshape(column)) : std::nullopt;
-  const Array log_sum = log_sum_of(x, axis);
-
-  // For each target that is not ignored, the loss is the term of the target's class plus the smoothing term.
+  Shape column(logits.shape().size(), 1);
+  column[static_cast<std::size_t>(axis)] = classes;
+  const std::optional<Array> weight = o.weight ? std::optional(o.weight->astype(dtype)) : std::nullopt;
+  Array losses = ops::cross_entropy_losses(x, target, weight ? std::optional(weight->reshape(column)) : std::nullopt,
+                                           o.label_smoothing);
   const Array counts = given != o.ignore_index;
-  const Array of_target = weight ? sum(where(numbers == target, *weight, 0.0), {axis}, true)
-                                 : where(counts, Array::ones({1}, x.dtype(), x.device()), 0.0);
-  Array losses = (log_sum - at_target(x, target, numbers, axis)) * (1 - o.label_smoothing);
-  if (weight) losses = losses * of_target;
-  if (o.label_smoothing > 0)
-    losses = losses + spread_of(log_sum, x, weight, axis) * (o.label_smoothing / static_cast<double>(classes));
   losses = where((given >= 0) & (given < classes), losses, std::numeric_limits<double>::quiet_NaN());
-  losses = where(counts, losses, 0.0).squeeze(axis);
-  if (o.reduction == Reduction::mean) return sum(losses) / sum(where(counts, of_target, 0.0));
-  return reduced(losses, o.reduction);
+  losses = where(counts, losses, 0.0);
+  if (o.reduction != Reduction::mean) return reduced(losses, o.reduction);
+  const Array of_target = weight ? take(*weight, target) : Array::ones({1}, dtype, x.device());
+  return sum(losses) / sum(where(counts, of_target, 0.0));
 }
 
 Array mse_loss(const Array& prediction, const Array& target, const LossOptions& o) {
@@ -180,7 +124,7 @@ Array accuracy(const Array& logits, const Array& targets) {
     fail<ShapeError>({.operation = "accuracy",
                       .with = {{"logits", to_string(logits.shape())}},
                       .wrong = "logits must be (batch, classes)"});
-  static_cast<void>(checked_targets("accuracy", logits, targets));
+  check_targets("accuracy", logits, targets);
   return mean((argmax(logits, 1) == targets).astype(DType::f32));
 }
 

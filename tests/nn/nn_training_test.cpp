@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <random>
 
 #include "tessera/array/functions.h"
@@ -27,60 +28,102 @@ TESSERA_ON_EVERY_DEVICE();
 using Doubles = std::vector<double>;
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+/// Logits (n, c, d), with different layouts in memory.
+struct LogitsCase {
+  std::int64_t n, c, d;
+  bool classes_last = false;  ///< logits are a view of contiguous rows
+};
+
 TEST_P(OnEveryDevice, CrossEntropyMatchesItsFormula) {
-  const std::int64_t n = 6, c = 4, d = 3;
-  auto x = numbers(n * c * d, -5, 5);
-  x[0] = 1000;  // a large logit must not overflow
-  std::vector<std::int32_t> t(at(n * d));
-  for (auto& v : t) v = std::uniform_int_distribution<int>(0, 3)(random);
-  t[1] = -100, t[4] = 2;
-  const auto w = numbers(c, 0.1f, 2);
-  const Array logits = Array::from(x, Shape{n, c, d}), targets = Array::from(t, Shape{n, d}), weight = Array::from(w);
-  for (const bool weighted : {false, true})
-    for (const double smoothing : {0.0, 0.2})
-      for (const std::int64_t ignored : {-100, 2}) {
-        Doubles losses;
-        double total = 0, weights = 0;
-        for (std::int64_t i = 0; i < n; ++i)
-          for (std::int64_t k = 0; k < d; ++k) {
-            const auto logit = [&](std::int64_t j) { return double{x[at((i * c + j) * d + k)]}; };
-            const std::int32_t target = t[at(i * d + k)];
-            double top = -1e300, sum = 0, spread = 0;
-            for (std::int64_t j = 0; j < c; ++j) top = std::max(top, logit(j));
-            for (std::int64_t j = 0; j < c; ++j) sum += std::exp(logit(j) - top);
-            const double log_sum = std::log(sum) + top;
-            for (std::int64_t j = 0; j < c; ++j) spread += (weighted ? double{w[at(j)]} : 1) * (log_sum - logit(j));
-            double loss = 0;
-            if (target != ignored) {
-              const double of_target = weighted && target >= 0 ? double{w[at(target)]} : 1;
-              loss = target < 0
-                         ? NAN
-                         : (1 - smoothing) * of_target * (log_sum - logit(target)) + smoothing / double(c) * spread;
-              weights += of_target;
+  // Rows of 700 and 9000 elements take several steps of a loop, the last of which is not full.
+  for (const auto& [n, c, d, classes_last] :
+       {LogitsCase{6, 4, 3}, {6, 4, 3, true}, {18, 4, 1}, {5, 40, 1}, {4, 700, 2}, {4, 700, 2, true}, {3, 9000, 1}}) {
+    SCOPED_TRACE(to_string(Shape{n, c, d}) + (classes_last ? " in rows" : ""));
+    auto x = numbers(n * c * d, -5, 5);
+    x[0] = 1000;  // a large logit must not overflow
+    std::vector<std::int32_t> t(at(n * d));
+    for (auto& v : t) v = std::uniform_int_distribution<int>(0, static_cast<int>(c) - 1)(random);
+    t[0] = 2, t[1] = -100, t[2] = 3;
+    const auto w = numbers(c, 0.1f, 2);
+    Array logits = Array::from(x, Shape{n, c, d});
+    if (classes_last) logits = logits.permute({0, 2, 1}).as_contiguous().permute({0, 2, 1});
+    const Array targets = Array::from(t, Shape{n, d}), weight = Array::from(w);
+    for (const bool weighted : {false, true})
+      for (const double smoothing : {0.0, 0.2})
+        for (const std::int64_t ignored : {-100, 2}) {
+          Doubles losses, gradient(x.size());
+          double total = 0, weights = 0;
+          for (std::int64_t i = 0; i < n; ++i)
+            for (std::int64_t k = 0; k < d; ++k) {
+              const auto logit = [&](std::int64_t j) { return double{x[at((i * c + j) * d + k)]}; };
+              const auto weight_of = [&](std::int64_t j) { return weighted ? double{w[at(j)]} : 1; };
+              const std::int32_t target = t[at(i * d + k)];
+              double top = -1e300, sum = 0, shares = 0, loss = 0;
+              for (std::int64_t j = 0; j < c; ++j) top = std::max(top, logit(j));
+              for (std::int64_t j = 0; j < c; ++j) sum += std::exp(logit(j) - top);
+              const double log_sum = std::log(sum) + top;
+              const auto share = [&](std::int64_t j) {
+                return weight_of(j) * ((j == target ? 1 - smoothing : 0) + smoothing / double(c));
+              };
+              for (std::int64_t j = 0; j < c; ++j) shares += share(j), loss += share(j) * (log_sum - logit(j));
+              if (target < 0) loss = NAN;
+              if (target == ignored) loss = 0;
+              for (std::int64_t j = 0; j < c && target >= 0 && target != ignored; ++j)
+                gradient[at((i * c + j) * d + k)] = std::exp(logit(j) - log_sum) * shares - share(j);
+              if (target != ignored) weights += target >= 0 ? weight_of(target) : 1;
+              losses.push_back(loss);
+              total += loss;
             }
-            losses.push_back(loss);
-            total += loss;
+          const auto got = [&](const Array& a, Reduction r) {
+            CrossEntropyOptions o{.ignore_index = ignored, .label_smoothing = smoothing, .reduction = r};
+            if (weighted) o.weight = weight;
+            return cross_entropy(a, targets, o);
+          };
+          const auto each = got(logits, Reduction::none).to_vector<float>();
+          ASSERT_EQ(each.size(), losses.size());
+          for (std::size_t i = 0; i < each.size(); ++i) {
+            if (std::isnan(losses[i]))
+              EXPECT_TRUE(std::isnan(each[i])) << i;
+            else
+              EXPECT_NEAR(each[i], losses[i], 1e-5 * (1 + std::fabs(losses[i]))) << i;
           }
-        const auto got = [&](Reduction r) {
-          CrossEntropyOptions o{.ignore_index = ignored, .label_smoothing = smoothing, .reduction = r};
-          if (weighted) o.weight = weight;
-          return cross_entropy(logits, targets, o);
-        };
-        const auto each = got(Reduction::none).to_vector<float>();
-        ASSERT_EQ(each.size(), losses.size());
-        for (std::size_t i = 0; i < each.size(); ++i) {
-          if (std::isnan(losses[i]))
-            EXPECT_TRUE(std::isnan(each[i])) << i;
-          else
-            EXPECT_NEAR(each[i], losses[i], 1e-5 * (1 + std::fabs(losses[i]))) << i;
+          const auto slopes =
+              grad([&](const Array& a) { return got(a, Reduction::sum); })(logits).as_contiguous().to_vector<float>();
+          for (std::size_t i = 0; i < slopes.size(); ++i) ASSERT_NEAR(slopes[i], gradient[i], 2e-5) << i;
+          if (ignored != -100) {  // the target is not a class
+            EXPECT_TRUE(std::isnan(got(logits, Reduction::mean).item<float>()));
+            continue;
+          }
+          EXPECT_NEAR(got(logits, Reduction::sum).item<float>(), total, 1e-5 * std::fabs(total));
+          EXPECT_NEAR(got(logits, Reduction::mean).item<float>(), total / weights, 1e-5 * std::fabs(total / weights));
         }
-        if (ignored != -100) {  // the target is not a class
-          EXPECT_TRUE(std::isnan(got(Reduction::mean).item<float>()));
-          continue;
-        }
-        EXPECT_NEAR(got(Reduction::sum).item<float>(), total, 1e-5 * std::fabs(total));
-        EXPECT_NEAR(got(Reduction::mean).item<float>(), total / weights, 1e-5 * std::fabs(total / weights));
-      }
+  }
+}
+
+TEST_P(OnEveryDevice, CrossEntropyHandlesSpecialLogitsDtypesAndShapes) {
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  const auto f = [](const Array& a) {
+    return cross_entropy(a, Array::from({1, 1, 1}), {.reduction = Reduction::none});
+  };
+  const Array special = Array::from({-inf, 1.f, 1.f, -inf, -inf, -inf, NAN, 1.f, 1.f}, Shape{3, 3});
+  const auto losses = f(special).to_vector<float>();
+  EXPECT_NEAR(losses[0], std::log(2), 1e-6);
+  EXPECT_TRUE(std::isnan(losses[1]) && std::isnan(losses[2]));
+  const auto slopes = grad([&](const Array& a) { return sum(f(a)); })(special).to_vector<float>();
+  EXPECT_EQ((std::vector<float>(slopes.begin(), slopes.begin() + 3)), (std::vector<float>{0, -0.5, 0.5}));
+  for (const DType t : {DType::f16, DType::bf16}) {
+    const Array x = Array::from(numbers(3 * 70), Shape{3, 70}).astype(t);
+    EXPECT_EQ(f(x).dtype(), DType::f32);
+    EXPECT_EQ(f(x).to_vector<float>(), f(x.astype(DType::f32)).to_vector<float>());
+    const Array slope = grad([&](const Array& a) { return sum(f(a)); })(x);
+    EXPECT_EQ(slope.dtype(), t);
+    const auto narrow = slope.astype(DType::f32).to_vector<float>();
+    const auto wide = grad([&](const Array& a) { return sum(f(a)); })(x.astype(DType::f32)).to_vector<float>();
+    for (std::size_t i = 0; i < wide.size(); ++i) EXPECT_NEAR(narrow[i], wide[i], 0x1p-8 * std::fabs(wide[i]) + 1e-6);
+  }
+  const Array none = Array::zeros({0, 4}), no_targets = Array::zeros({0}, DType::i32);
+  EXPECT_EQ(cross_entropy(none, no_targets, {.reduction = Reduction::sum}).item<float>(), 0);
+  EXPECT_EQ(grad([&](const Array& a) { return cross_entropy(a, no_targets); })(none).shape(), (Shape{0, 4}));
   EXPECT_NEAR(cross_entropy(Array::from({1.f, 2.f}), Array::full({}, 1, DType::i64)).item<float>(),
               std::log(1 + std::exp(-1)), 1e-6);
   // Targets that need more than 32 bits are not classes. They equal ignore_index only if it has the same 64-bit value.
@@ -93,6 +136,11 @@ TEST_P(OnEveryDevice, CrossEntropyMatchesItsFormula) {
   EXPECT_TRUE(std::isnan(wide_losses(0)[0]));
   EXPECT_EQ(wide_losses(std::int64_t{1} << 32)[0], 0);
   EXPECT_FALSE(std::isnan(wide_losses(0)[1]));
+}
+
+TEST_P(OnEveryDevice, CrossEntropyRejectsWrongArguments) {
+  const std::int64_t n = 6, d = 3;
+  const Array logits = Array::zeros({n, 4, d}), targets = Array::zeros({n, d}, DType::i32);
   expect_throw<ShapeError>([&] { cross_entropy(logits, Array::zeros({n}, DType::i32)); },
                            {"[cross_entropy]", "(6, 4, 3)", "(6,)", "without the classes"});
   expect_throw<DtypeError>(
@@ -281,6 +329,19 @@ TEST_P(OnEveryDevice, CrossEntropyHasSecondDerivatives) {
   const auto want =
       of_gradient([&](const Array& a) { return -sum((0.9 * hit + 0.1 / 5) * weight * (a - logsumexp(a, {1}, true))); });
   for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-4 * (1 + std::fabs(want[i]))) << i;
+}
+
+TEST_P(OnEveryDevice, CrossEntropyHasGradientsByTheWeightsOfClasses) {
+  const Array x = Array::from(numbers(15), Shape{3, 5}), weight = Array::from(numbers(5, 0.5f, 2));
+  const Array targets = Array::from({4, 0, 2}), hit = one_hot(targets, 5);
+  const auto got =
+      grad([&](const Array& w) { return cross_entropy(x, targets, {.weight = w, .label_smoothing = 0.1}); })(weight)
+          .to_vector<float>();
+  const auto want = grad([&](const Array& w) {
+                      return -sum((0.9 * hit + 0.1 / 5) * w * (x - logsumexp(x, {1}, true))) / sum(hit * w);
+                    })(weight)
+                        .to_vector<float>();
+  for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5 * (1 + std::fabs(want[i]))) << i;
 }
 
 TEST_P(OnEveryDevice, ForEachArrayVisitsTheOptimiserState) {

@@ -3,6 +3,7 @@
 
 #include "tessera/ops/catalogue.h"
 #include "tessera/ops/correlation.h"
+#include "tessera/ops/cross_entropy.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/layer_kernels.h"
 #include "tessera/ops/row_kernels.h"
@@ -168,8 +169,18 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
       add("rms_norm_" + text(t) + form(norm), trace_rms_norm(norm));
       add("softmax_" + text(t) + form(row), trace_softmax(row));
     }
+    for (std::int64_t columns : {10, 20000})
+      for (const bool smoothed : {false, true}) {
+        if (smoothed && t != DType::f32) continue;
+        const CrossEntropySpec s{choose_row_read_once(tiles, t, t, columns), smoothed, smoothed};
+        const std::string name = text(t) + form(s.row) + (smoothed ? "_smoothed" : "");
+        add("cross_entropy_" + name, trace_cross_entropy(s));
+        add("cross_entropy_backward_" + name, trace_cross_entropy_backward(s));
+      }
     const RowSpec strided = choose_strided_row(tiles, t, t);
     add("softmax_" + text(t) + "_strided", trace_softmax(strided));
+    add("cross_entropy_" + text(t) + "_strided", trace_cross_entropy({strided}));
+    add("cross_entropy_backward_" + text(t) + "_strided", trace_cross_entropy_backward({strided}));
     for (RotaryPairs pairs : {RotaryPairs::adjacent, RotaryPairs::halves})
       for (bool more : {false, true})
         add("rotary_" + text(t) + (pairs == RotaryPairs::adjacent ? "_adjacent" : "_halves") +
