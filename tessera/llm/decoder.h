@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generates text token by token. The second step is recorded, the third step verifies the recording, and later steps
 // replay it (device/queue/checked_sequence.h). If the driver supports graphs, a replayed step is one driver call.
+// Layers on several devices are one recording for each part of consecutive layers.
 #pragma once
 
 #include "tessera/base/callback.h"
@@ -13,8 +14,7 @@ namespace tessera {
 class Decoder {
  public:
   /// `model` and `cache` must outlive the decoder and must not be moved. Other code may append to, truncate or assign
-  /// the cache between steps. Steps are not recorded if `recorded` is false, if TESSERA_SEQUENCES is 0, or if the
-  /// layers are on several devices, because a sequence cannot copy between devices.
+  /// the cache between steps. Steps are not recorded if `recorded` is false or TESSERA_SEQUENCES is 0.
   Decoder(const Llama& model, KeyValueCache& cache, bool recorded = true);
 
   /// Appends the token to the cache and returns its logits (1, vocabulary). They are bit-identical to the result of
@@ -22,21 +22,27 @@ class Decoder {
   /// an error is thrown.
   const Array& step(std::int32_t token);
 
-  /// The recorded sequence. It is invalid before the second step, and if steps are not recorded.
-  const Sequence& sequence() const { return sequence_.sequence(); }
+  /// The recorded sequence of consecutive layers on one device; by default of the first ones. It is invalid before the
+  /// second step, and if steps are not recorded.
+  const Sequence& sequence(std::size_t part = 0) const { return parts_.at(part).sequence.sequence(); }
 
  private:
-  void run_recorded(Queue& queue, const Callback<void()>& work);
+  /// The state of consecutive layers on one device.
+  struct Part {
+    std::optional<Array> inputs;  ///< i32 (2,): the token and its position
+    std::optional<Array> x;       ///< the result of the part before, if there is one
+    Array result;
+    const Storage* recorded_on = nullptr;    ///< the cache memory that the sequence writes to
+    const QueueCore* recorded_in = nullptr;  ///< the queue on which the sequence was recorded
+    CheckedSequence sequence{CheckedSequence::most_unchecked};
+  };
+  void run_recorded(Part& part, Queue& queue, const Callback<void()>& work);
 
   const Llama& model_;
   KeyValueCache& cache_;
   bool recorded_;
-  bool warm_ = false;            ///< the first step is done, and with it all lazy initialisation
-  std::optional<Array> inputs_;  ///< i32 (2,): the token and its position
-  Array logits_;
-  const Storage* recorded_on_ = nullptr;    ///< the cache memory that the sequence writes to
-  const QueueCore* recorded_in_ = nullptr;  ///< the queue on which the sequence was recorded
-  CheckedSequence sequence_{CheckedSequence::most_unchecked};
+  bool warm_ = false;  ///< the first step is done, and with it all lazy initialisation
+  std::vector<Part> parts_;
 };
 
 }  // namespace tessera

@@ -109,7 +109,11 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
     fail<ArgumentError>({.operation = "Llama::load",
                          .with = {{"devices", std::to_string(layers.size())}, {"layers", std::to_string(c.layers)}},
                          .wrong = "the number of devices must equal the number of layers"});
-  for (const Device device : layers) m.devices_.push_back(device_info(device).device);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    m.devices_.push_back(device_info(layers[i]).device);
+    if (i == 0 || m.devices_[i] != m.devices_[i - 1]) m.parts_.push_back({i, i, m.devices_[i]});
+    m.parts_.back().end = i + 1;
+  }
   TensorLoader tensors(file, layers, progress);
   tensors.to(layers.front());
   const std::int64_t queries = c.heads * c.head_size, keys = c.key_heads * c.head_size;
@@ -178,9 +182,11 @@ void Llama::prepare() const {
   const std::vector<std::int32_t> tokens(8, 0);
   for (std::size_t n : {1, 2, 4, 8}) forward(std::span(tokens).first(n), cache).eval();
   // Recorded steps use kernels that read the token's position from memory.
-  if (std::set(devices_.begin(), devices_.end()).size() == 1)
-    run(Array::zeros({1}, DType::i32, device()), Position(Array::zeros({1}, DType::i32, device())), cache, false)
-        .eval();
+  for (const Part& part : parts_) {
+    const Array input = part.begin == 0 ? Array::zeros({1}, DType::i32, part.device)
+                                        : Array::zeros({1, config_.width}, DType::f32, part.device);
+    run_part(part, input, Position(Array::zeros({1}, DType::i32, part.device)), cache, false).eval();
+  }
   for (const Device device : std::set(devices_.begin(), devices_.end())) current_queue(device).finish();
 }
 
@@ -233,9 +239,10 @@ void Llama::check_tokens(std::span<const std::int32_t> tokens, const KeyValueCac
 
 Array Llama::forward(std::span<const std::int32_t> tokens, KeyValueCache& cache, bool all_logits) const {
   check_tokens(tokens, cache);
-  Array logits = run(Array::from(tokens, {}, device()), cache.length_, cache, all_logits);
+  Array x = Array::from(tokens, {}, device());
+  for (const Part& part : parts_) x = run_part(part, x.to(part.device), cache.length_, cache, all_logits);
   cache.length_ += static_cast<std::int64_t>(tokens.size());
-  return logits;
+  return x;
 }
 
 namespace {
@@ -263,7 +270,7 @@ Array Llama::attend(const Layer& l, ops::LinearInput& x, std::size_t i, const Po
   heads.bias = l.qkv_bias, heads.query_norm = l.query_norm, heads.key_norm = l.key_norm;
   heads.epsilon = config_.norm_epsilon;
   Array queries = ops::rotate_and_store(ops::linear(x, l.qkv), heads, past, cache.keys_[i], cache.values_[i]);
-  if (temperatures) queries = queries * temperatures->to(queries.device());
+  if (temperatures) queries = queries * *temperatures;
   ops::LinearInput seen = ops::attention(queries, cache.keys_[i], cache.values_[i], past, config_.attention_scale,
                                          kind.window, config_.attention_cap, l.attention_output);
   const Array y = with(ops::linear(seen, {&l.attention_output, 1})[0], l.output_bias);
@@ -276,27 +283,28 @@ Array Llama::feed_forward(const Layer& l, ops::LinearInput& x) const {
   return l.feed_forward_post_norm ? rms_norm(y, *l.feed_forward_post_norm, config_.norm_epsilon) : y;
 }
 
-Array Llama::run(const Array& ids, const Position& past, KeyValueCache& cache, bool all_logits) const {
-  const std::int64_t count = ids.size();
-  Array x = embedding_rows(embedding_, ids);
-  if (config_.embedding_scale != 1) x = x * config_.embedding_scale;
+Array Llama::run_part(const Part& part, const Array& input, const Position& past, KeyValueCache& cache,
+                      bool all_logits) const {
+  const std::int64_t count = input.shape(0);
+  Array x = part.begin == 0 ? embedding_rows(embedding_, input) : input;
+  if (part.begin == 0 && config_.embedding_scale != 1) x = x * config_.embedding_scale;
   std::optional<Array> temperatures;  // not needed within the original context, where all factors are 1
   if (config_.temperature_scale != 0 && cache.capacity() > config_.original_context)
-    temperatures = temperatures_of(config_, past, count, device());
+    temperatures = temperatures_of(config_, past, count, part.device);
   std::optional<Array> y;  // the output of the last part of a layer, which is added to x together with the next norm
   const auto normalised = [&](const Array& norm, std::span<const Weight> next) {
     ops::AddNorm both = ops::add_rms_norm(x, y, norm, config_.norm_epsilon, next);
     x = std::move(both.sum), y.reset();
     return std::move(both.normalised);
   };
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
+  for (std::size_t i = part.begin; i < part.end; ++i) {
     const Layer& l = layers_[i];
-    if (x.device() != devices_[i]) x = (y ? x + *y : x).to(devices_[i]), y.reset();
     ops::LinearInput h = normalised(l.attention_norm, l.qkv);
     y = attend(l, h, i, past, cache, temperatures);
     ops::LinearInput f = normalised(l.feed_forward_norm, l.gate_up);
     y = feed_forward(l, f);
   }
+  if (part.end < layers_.size()) return x + *y;
   if (!all_logits && count > 1)
     for (Array* rows : {&x, &*y}) *rows = rows->slice(0, count - 1, count);
   ops::LinearInput last = normalised(output_norm_, {&output_, 1});

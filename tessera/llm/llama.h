@@ -144,12 +144,20 @@ class Llama {
                const std::optional<Array>& temperatures) const;
   Array feed_forward(const Layer& l, ops::LinearInput& x) const;
   void check_tokens(std::span<const std::int32_t> tokens, const KeyValueCache& cache) const;
-  /// Returns the logits of `ids` (count,), whose first position is `past`. Writes the arrays of the cache but does not
-  /// change its length.
-  Array run(const Array& ids, const Position& past, KeyValueCache& cache, bool all_logits) const;
+  /// Consecutive layers on one device.
+  struct Part {
+    std::size_t begin, end;  ///< layers [begin, end)
+    Device device;
+  };
+  /// Runs the layers of a part for tokens whose first position is `past`. The input is ids (count,) for the first part,
+  /// and otherwise the result of the part before it, on this part's device. The result of the last part is the logits.
+  /// Writes the arrays of the cache but does not change its length.
+  Array run_part(const Part& part, const Array& input, const Position& past, KeyValueCache& cache,
+                 bool all_logits) const;
 
   LlamaConfig config_;
   std::vector<Device> devices_;  ///< the device of each layer
+  std::vector<Part> parts_;
   Weight embedding_, output_;
   Array output_norm_;
   std::vector<Layer> layers_;

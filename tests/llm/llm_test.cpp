@@ -242,13 +242,16 @@ TEST_P(OnEveryDevice, DecoderUsesTheCurrentQueue) {
   for (std::size_t t = 7; t < text.size(); ++t) step(t);  // continue after the other queue was destroyed
 }
 
+// The second model has a layer on another device, so that its steps are two recordings.
 TEST_P(OnEveryDevice, SeveralDecodersCanBeInterleaved) {
   std::vector<std::vector<std::byte>> files;
   std::vector<Llama> models;
+  const Device other{GetParam().backend == Backend::cpu ? Backend::interp : Backend::cpu, 0};
   for (std::uint64_t i = 0; i < 2; ++i) {
     files.push_back(
         TinyModel{.type = i == 0 ? GgmlType::q8_0 : GgmlType::f32, .seed = testing::seed() + i}.writer().bytes());
-    models.push_back(Llama::load(GgufFile::parse(files.back(), "tiny"), GetParam()));
+    const std::vector<Device> layers = {GetParam(), i == 0 ? GetParam() : other};
+    models.push_back(Llama::load(GgufFile::parse(files.back(), "tiny"), layers));
   }
   struct Text {
     const Llama& model;
@@ -285,6 +288,9 @@ TEST_P(OnEveryDevice, SeveralDecodersCanBeInterleaved) {
       const auto want = t.model.forward(std::span(&token, 1), t.forward_cache).to_vector<float>();
       ASSERT_EQ(t.decoder.step(token).to_vector<float>(), want) << "text " << i << ", step " << step;
     }
+  for (const auto& t : texts)
+    for (std::size_t part = 0; part < t->model.layer_devices().size(); ++part)
+      if (part == 0 || t->model.layer_devices()[part] != GetParam()) EXPECT_TRUE(t->decoder.sequence(part).valid());
 }
 
 // This text is similar to the training data, so that the logits are realistic.
