@@ -177,10 +177,13 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
 }
 
 void Llama::prepare() const {
-  // Matrix products use different kernels for one token and for tiles of 2, 4 and 8 tokens.
-  KeyValueCache cache = make_cache(16);
-  const std::vector<std::int32_t> tokens(8, 0);
+  // Matrix products use different kernels for one token and for tiles of 2, 4 and 8 tokens, and a library for many. In
+  // a cache of this length, attention of one token has several parts.
+  KeyValueCache cache = make_cache(128);
+  const std::vector<std::int32_t> tokens(64, 0);
   for (std::size_t n : {1, 2, 4, 8}) forward(std::span(tokens).first(n), cache).eval();
+  if (std::ranges::any_of(layers_, [&](const Layer& l) { return ops::multiplied_by_library(l.gate_up[0], 64); }))
+    forward(tokens, cache).eval();
   // Recorded steps use kernels that read the token's position from memory.
   for (const Part& part : parts_) {
     const Array input = part.begin == 0 ? Array::zeros({1}, DType::i32, part.device)

@@ -116,7 +116,8 @@ class Llama {
   Llama& operator=(Llama&&) noexcept;
   ~Llama();
 
-  /// Compiles all kernels in advance, so that the first prompt does not wait for compilation.
+  /// Compiles the kernels of short prompts and of single tokens in advance, and opens the vendor's library, so that the
+  /// first prompt does not wait for compilation.
   void prepare() const;
 
   /// The configuration, from the file's metadata.

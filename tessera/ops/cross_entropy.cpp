@@ -26,7 +26,10 @@ struct Rows {
     order.erase(order.begin() + axis), order.push_back(axis);
     x = logits.permute(order);
     contiguous = x.contiguous();
-    if (!contiguous) x = logits.as_contiguous();
+    if (!contiguous) {
+      x = logits.as_contiguous();
+      if (const Array classes_last = x.permute(order); classes_last.contiguous()) x = classes_last, contiguous = true;
+    }
     columns = logits.shape(axis);
     if (weight) this->weight = weight->as_contiguous();
     if (weight && smoothing > 0) total_weight = sum(*this->weight).eval();

@@ -165,6 +165,32 @@ ir::Function trace_quantise(const QuantiseSpec& spec) {
   return builder.finish();
 }
 
+// Each thread converts four consecutive elements of a token.
+ir::Function trace_convert_rows(const ConvertSpec& spec) {
+  const int tokens = static_cast<int>(spec.out.tokens);
+  std::string name = spec.out.quantised ? "quantise_rows" : "tile_rows";
+  if (tokens > 1) name += "_tile" + std::to_string(tokens);
+  ir::Builder builder(name, ir::KernelKind::block, {spec.threads, 1, 1});
+  ir::Builder::Scope scope(builder);
+  const auto x = ir::buffer_param("x", DType::f32, ir::Access::read);
+  const auto out = ir::buffer_param("out", spec.out.quantised ? DType::u32 : DType::f32, ir::Access::read_write);
+  const ir::Value columns = ir::scalar_param("columns", DType::index), count = ir::scalar_param("tokens", DType::index);
+  const ir::Value element = (ir::block_id(0) * static_cast<int>(spec.threads) + ir::thread_id(0)) * 4;
+  const ir::Value token = element / columns, column = element - token * columns;
+  const ir::Value exists = token < (count + (tokens - 1)) / tokens * tokens;
+  std::array<ir::Value, 4> v;
+  for (int i = 0; i < 4; ++i)
+    v[static_cast<std::size_t>(i)] = load_at(x, ir::min(token, count - 1) * columns + column + i, exists);
+  InputStore{spec.out, out, columns}(token, column, v, {exists, exists, exists, exists});
+  return builder.finish();
+}
+
+std::optional<ConvertSpec> choose_convert_rows(const Tiles& tiles, std::int64_t columns, const InputLayout& out) {
+  if (tiles.vectors || columns % (out.quantised ? 32 : 4) != 0) return {};
+  if (out.quantised && tiles.subgroup < input_lanes) return {};
+  return ConvertSpec{out, std::min(tiles.block_limit, 256u)};
+}
+
 // One thread per column and tile.
 ir::Function trace_tile_activations(const std::uint32_t& tokens) {
   ir::Builder builder("tile_activations_" + std::to_string(tokens), ir::KernelKind::map);

@@ -130,6 +130,13 @@ struct LinearPanelSpec {
                     tokens, tiles, groups, depth, together});
   }
 };
+/// Converts rows of f32 to another layout, on GPUs.
+struct ConvertSpec {
+  InputLayout out;
+  std::uint32_t threads = 256;
+  friend bool operator==(const ConvertSpec&, const ConvertSpec&) = default;
+  std::size_t hash() const { return hash_of({out.bits(), threads}); }
+};
 /// Quantises activations of f32 to 8-bit integers in blocks of 32.
 struct QuantiseSpec {
   InputLayout out;  ///< quantised
@@ -165,6 +172,9 @@ ir::Function trace_linear_panel(const LinearPanelSpec& spec);
 std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const WeightSpec& weight, std::int64_t tokens);
 /// The number of tokens per thread in a product with `tokens` tokens. It is a power of two.
 std::uint32_t linear_tokens(const Tiles& tiles, WeightFormat format, std::int64_t tokens);
+ir::Function trace_convert_rows(const ConvertSpec& spec);
+/// Returns std::nullopt if the device or the rows need trace_quantise or trace_tile_activations.
+std::optional<ConvertSpec> choose_convert_rows(const Tiles& tiles, std::int64_t columns, const InputLayout& out);
 ir::Function trace_quantise(const QuantiseSpec& spec);
 /// The value for QuantiseSpec::lanes on this device.
 std::uint32_t quantise_lanes(const Tiles& tiles);

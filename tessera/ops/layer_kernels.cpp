@@ -95,7 +95,8 @@ ir::Function trace_rotate_store(const RotateStoreSpec& spec) {
                   values_head = number("values_head_stride"), values_row = number("values_row_stride");
 
   const int size = static_cast<int>(spec.head_size);
-  const ir::Value lane = ir::thread_id(), head = ir::block_id(0), token = ir::block_id(1);
+  const ir::Value lane = ir::thread_id(), row = ir::block_id(0);
+  const ir::Value token = row / (heads + 2 * key_heads), head = row % (heads + 2 * key_heads);
   const ir::Value key_head = head - heads, value_head = key_head - key_heads;
   const ir::Value is_query = head < heads, is_value = value_head >= 0, is_key = !(is_query || is_value);
   const ir::Value pairs = spec.rotates ? rotary->pairs : ir::index_literal(0);

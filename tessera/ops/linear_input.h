@@ -27,10 +27,21 @@ class LinearInput {
   const std::optional<Array>& rows() const { return rows_; }
   /// Returns the activations in a layout. Rows are converted to each layout only once.
   const Array& in(const InputLayout& layout);
+  /// Rows of 16-bit floats, and the factor of each row (tokens, 1) by which products must be multiplied, if there is
+  /// one.
+  struct Rounded {
+    DType dtype;
+    Array rows;
+    std::optional<Array> factors;
+  };
+  /// Returns the rows rounded to f16 or bf16. For f16, each row is scaled to a magnitude of at most 16,384, so that it
+  /// neither overflows nor becomes 0. Requires rows.
+  const Rounded& rounded(DType dtype);
 
  private:
   std::optional<Array> rows_;  ///< contiguous, f32
   std::vector<std::pair<InputLayout, Array>> stored_;
+  std::vector<Rounded> rounded_;
   std::int64_t tokens_ = 0, columns_ = 0;
 };
 

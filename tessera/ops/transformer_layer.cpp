@@ -113,9 +113,7 @@ Array rotate_and_store(std::span<const Array> parts, const HeadOptions& how, con
   for (const Array* cache : {&keys, &values})
     for (const std::size_t axis : {0, 1}) args.push_back(LaunchArgument::index(cache->strides()[axis]));
   static auto& family = *new KernelFamily<RotateStoreSpec>(trace_rotate_store);
-  family(spec).launch(
-      {static_cast<std::uint64_t>(how.heads + 2 * how.key_heads), static_cast<std::uint64_t>(tokens), 1},
-      std::span(args));
+  family(spec).launch({static_cast<std::uint64_t>((how.heads + 2 * how.key_heads) * tokens), 1, 1}, std::span(args));
   const detail::Operation operation("rotate_and_store", keys, values);
   operation.finish_in_place(keys), operation.finish_in_place(values);
   return out;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "tessera/array/functions.h"
 #include "tessera/base/log.h"
@@ -71,6 +72,13 @@ Array converted(const Array& flat, std::int64_t tokens, std::int64_t columns, co
   if (!layout.quantised && layout.tokens == 1) return flat;
   const Array out = ops::empty_input(layout, tokens, columns, flat.device());
   const std::int64_t tiles = ops::ceil_div(tokens, layout.tokens);
+  if (const auto spec = ops::choose_convert_rows(ops::tiles_of(flat.device()), columns, layout)) {
+    static auto& family = *new KernelFamily<ops::ConvertSpec>(ops::trace_convert_rows);
+    const std::int64_t threads = tiles * layout.tokens * (columns / 4);
+    family(*spec).launch({static_cast<std::uint64_t>(ops::ceil_div(threads, spec->threads)), 1, 1},
+                         {flat.view(), out.view(), LaunchArgument::index(columns), LaunchArgument::index(tokens)});
+    return out;
+  }
   if (!layout.quantised) {
     static auto& family = *new KernelFamily<std::uint32_t>(ops::trace_tile_activations);
     family(layout.tokens)
@@ -100,9 +108,9 @@ Array dequantised(const Weight& weight, DType dtype) {
   const std::uint32_t slices = ops::dequantise_slices(ops::tiles_of(weight.device()));
   static auto& family = *new KernelFamily<ops::DequantiseSpec>(ops::trace_dequantise);
   family({spec_of(weight), dtype, slices})
-      .launch({static_cast<std::uint64_t>(ops::ceil_div(weight.columns(), 32 * slices)),
-               static_cast<std::uint64_t>(weight.parts()[0].shape(0)), 1},
-              std::span(args));
+      .launch(
+          {static_cast<std::uint64_t>(ops::ceil_div(weight.columns(), 32 * slices) * weight.parts()[0].shape(0)), 1, 1},
+          std::span(args));
   return out;
 }
 
@@ -115,7 +123,7 @@ DType library_dtype(const Weight& weight) { return weight.format() == WeightForm
 // more.
 bool ops::multiplied_by_library(const Weight& weight, std::int64_t tokens) {
   constexpr std::int64_t least_tokens = 16, least_quantised_tokens = 64;
-  constexpr std::int64_t most_bytes = std::int64_t{512} << 20;  // of the converted weight
+  constexpr std::int64_t most_bytes = std::int64_t{1} << 30;  // of the converted weight
   const std::int64_t m = tokens, n = weight.rows(), k = weight.columns();
   if (weight.format() == WeightFormat::f32 || 2 * n * k > most_bytes) return false;
   if (tokens < (layout_of(weight.format()).quantised() ? least_quantised_tokens : least_tokens)) return false;
@@ -126,9 +134,8 @@ bool ops::multiplied_by_library(const Weight& weight, std::int64_t tokens) {
 
 namespace {
 
-/// Multiplies x (tokens, columns) by a converted weight. Large activations are scaled down to the range of f16.
-/// Returns std::nullopt if there is no memory for the converted weight.
-std::optional<Array> library_product(const Array& x, const Weight& weight) {
+/// Multiplies x by a converted weight. Returns std::nullopt if there is no memory for the converted weight.
+std::optional<Array> library_product(ops::LinearInput& x, const Weight& weight) {
   const DType dtype = library_dtype(weight);
   std::optional<Array> matrix;
   try {
@@ -138,11 +145,9 @@ std::optional<Array> library_product(const Array& x, const Weight& weight) {
                               to_string(weight.device()), e.what()));
     return std::nullopt;
   }
-  const Epilogue sums{.dtype = DType::f32};
-  if (dtype == DType::bf16) return matmul(x.astype(dtype), matrix->transpose(), sums);
-  constexpr float largest = 16384;
-  const Array scale = maximum(max(abs(x)) / largest, 1.0f).eval();
-  return matmul((x / scale).astype(dtype), matrix->transpose(), sums) * scale;
+  const ops::LinearInput::Rounded& rows = x.rounded(dtype);
+  Array product = matmul(rows.rows, matrix->transpose(), Epilogue{.dtype = DType::f32});
+  return rows.factors ? product * *rows.factors : product;
 }
 
 /// The kernel of a product with `tokens` tokens, and the layout that it reads.
@@ -221,7 +226,21 @@ LinearInput::LinearInput(const Array& rows)
       columns_(rows.shape(-1)) {}
 LinearInput::LinearInput(Array data, const InputLayout& layout, std::int64_t tokens, std::int64_t columns)
     : tokens_(tokens), columns_(columns) {
-  stored_.emplace_back(layout, std::move(data));
+  if (layout == InputLayout{})
+    rows_ = std::move(data);
+  else
+    stored_.emplace_back(layout, std::move(data));
+}
+
+const LinearInput::Rounded& LinearInput::rounded(DType dtype) {
+  const auto known = std::ranges::find(rounded_, dtype, &Rounded::dtype);
+  if (known != rounded_.end()) return *known;
+  const Array x = rows_.value().reshape({tokens_, columns_});
+  if (dtype == DType::bf16) return rounded_.emplace_back(dtype, x.astype(dtype).eval(), std::nullopt);
+  constexpr float largest = 16384, smallest = 1e-30f, infinity = std::numeric_limits<float>::infinity();
+  const Array size = max(abs(x), {-1}, true);
+  const Array factors = where((size > smallest) & (size < infinity), size / largest, 1.0f).eval();
+  return rounded_.emplace_back(dtype, (x / factors).astype(dtype).eval(), factors);
 }
 
 const Array& LinearInput::in(const InputLayout& layout) {
@@ -251,7 +270,7 @@ std::vector<Array> linear(LinearInput& x, std::span<const Weight> weights) {
   for (const Weight& weight : weights) {
     const LinearPlan plan = plan_of(weight, x.tokens());
     if (plan.library)
-      if (std::optional<Array> product = library_product(x.in({}), weight)) {
+      if (std::optional<Array> product = library_product(x, weight)) {
         results.push_back(*std::move(product));
         continue;
       }

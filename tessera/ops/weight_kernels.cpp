@@ -252,8 +252,9 @@ ir::Function trace_dequantise(const DequantiseSpec& spec) {
   const WeightLayout& f = weight.layout;
   const auto out = ir::buffer_param("out", spec.out, ir::Access::read_write);
   const ir::Value rows = ir::scalar_param("rows", DType::index), columns = ir::scalar_param("columns", DType::index);
-  const ir::Value lane = ir::thread_id(0), slice = ir::thread_id(1), group = ir::block_id(1);
-  const ir::Value first = ir::block_id(0) * (32 * slices), part = first / 32 + slice;
+  const ir::Value lane = ir::thread_id(0), slice = ir::thread_id(1);
+  const ir::Value chunks = (columns + (32 * slices - 1)) / (32 * slices), group = ir::block_id(0) / chunks;
+  const ir::Value first = ir::block_id(0) % chunks * (32 * slices), part = first / 32 + slice;
   const int pitch = 32 * slices + 2;  // rows of shared memory begin in different banks
   const auto values = ir::shared(spec.out, static_cast<std::uint64_t>(group_rows) * static_cast<std::uint64_t>(pitch));
   const auto store = [&](int j, ir::Value value) {

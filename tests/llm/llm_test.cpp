@@ -73,15 +73,16 @@ double bound_of(GgmlType type) {
 
 void check_model(const GgufFile& file, Device device, const std::vector<std::int32_t>& tokens,
                  const std::string& what) {
-  const double bound = bound_of(file.tensor("blk.0.attn_q.weight").type);
+  const GgmlType type = file.tensor("blk.0.attn_q.weight").type;
+  const double bound = bound_of(type);
+  // In long batches, a vendor's library may round activations to f16 or bf16.
+  const double rounded = is_built_in(device.backend) ? bound : std::max(bound, type == GgmlType::bf16 ? 5e-3 : 1e-3);
   const auto want = ReferenceLlama(file).forward(tokens);
   const Llama model = Llama::load(file, device);
   const auto n = static_cast<std::int64_t>(tokens.size());
   {
-    // In long batches, a vendor's library may round activations to f16.
     KeyValueCache cache(model.config(), n, device, DType::f32);
-    expect_close(model.forward(tokens, cache, true).to_vector<float>(), want,
-                 is_built_in(device.backend) ? bound : std::max(bound, 3e-4), what + ", one batch");
+    expect_close(model.forward(tokens, cache, true).to_vector<float>(), want, rounded, what + ", one batch");
   }
   {
     KeyValueCache cache(model.config(), n, device, DType::f32);
@@ -89,7 +90,7 @@ void check_model(const GgufFile& file, Device device, const std::vector<std::int
     for (std::size_t piece : {7, 1, 20, 3, 1000}) {
       piece = std::min(piece, tokens.size() - at);
       const auto got = model.forward(std::span(tokens).subspan(at, piece), cache, true).to_vector<float>();
-      expect_close(got, std::span(want).subspan(at, piece), bound, what + ", a piece of " + std::to_string(piece));
+      expect_close(got, std::span(want).subspan(at, piece), rounded, what + ", a piece of " + std::to_string(piece));
       at += piece;
     }
   }
@@ -106,7 +107,7 @@ void check_model(const GgufFile& file, Device device, const std::vector<std::int
   {
     // With f16 keys and values, the error is at most 3e-3.
     KeyValueCache cache(model.config(), n, device, DType::f16);
-    expect_close(model.forward(tokens, cache, true).to_vector<float>(), want, std::max(bound, 3e-3),
+    expect_close(model.forward(tokens, cache, true).to_vector<float>(), want, std::max(rounded, 3e-3),
                  what + ", f16 cache");
   }
 }
@@ -288,9 +289,12 @@ TEST_P(OnEveryDevice, SeveralDecodersCanBeInterleaved) {
       const auto want = t.model.forward(std::span(&token, 1), t.forward_cache).to_vector<float>();
       ASSERT_EQ(t.decoder.step(token).to_vector<float>(), want) << "text " << i << ", step " << step;
     }
-  for (const auto& t : texts)
-    for (std::size_t part = 0; part < t->model.layer_devices().size(); ++part)
-      if (part == 0 || t->model.layer_devices()[part] != GetParam()) EXPECT_TRUE(t->decoder.sequence(part).valid());
+  for (const auto& t : texts) {
+    EXPECT_TRUE(t->decoder.sequence().valid());
+    if (t->model.layer_devices()[1] != GetParam()) {
+      EXPECT_TRUE(t->decoder.sequence(1).valid());
+    }
+  }
 }
 
 // This text is similar to the training data, so that the logits are realistic.

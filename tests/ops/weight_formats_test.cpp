@@ -19,7 +19,7 @@
 #include "tessera/base/sha256.h"
 #include "tessera/llm/ggml_blocks.h"
 #include "tessera/llm/llama.h"
-#include "tessera/ops/kernels.h"
+#include "tessera/ops/linear_input.h"
 #include "tests/llm/reference_llama.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
@@ -171,13 +171,23 @@ TEST_P(OnEveryDevice, QuantisedActivationsAreIdenticalInAllKernelForms) {
       EXPECT_EQ(alone[at(1) + 4], 0xf4f2f27fu) << "-14.5, -13.5 and -12.5 round to even";
       EXPECT_TRUE(std::isnan(std::bit_cast<float>(alone[at(2)])));
       EXPECT_TRUE(std::isinf(std::bit_cast<float>(alone[at(3)])));
-      for (const std::uint32_t lanes : {4u, 8u, 16u}) {
-        auto shared = quantised({{true, together, 8, halves}, lanes});
-        EXPECT_TRUE(std::isnan(std::bit_cast<float>(shared[at(2)])));
+      const auto expect_same = [&](std::vector<std::uint32_t> other, const std::string& form) {
+        EXPECT_TRUE(std::isnan(std::bit_cast<float>(other[at(2)])));
         auto expected = alone;
-        for (auto* all : {&expected, &shared})  // if the scale is NaN, the other values are irrelevant
+        for (auto* all : {&expected, &other})  // if the scale is NaN, the other values are irrelevant
           std::fill_n(all->begin() + static_cast<std::ptrdiff_t>(at(2)), ops::activation_words, 0u);
-        EXPECT_EQ(shared, expected) << together << " tokens, " << lanes << " lanes on " << to_string(GetParam());
+        EXPECT_EQ(other, expected) << together << " tokens, " << form << " on " << to_string(GetParam());
+      };
+      for (const std::uint32_t lanes : {4u, 8u, 16u})
+        expect_same(quantised({{true, together, 8, halves}, lanes}), std::to_string(lanes) + " lanes");
+      const ops::InputLayout layout{true, together, 8, halves};
+      if (const auto rows = ops::choose_convert_rows(ops::tiles_of(GetParam()), columns, layout)) {
+        const Array out = ops::empty_input(layout, tokens, columns, GetParam());
+        const std::int64_t threads = out.shape(0) * 8;
+        Kernel(ops::trace_convert_rows(*rows))
+            .launch({static_cast<std::uint64_t>(ops::ceil_div(threads, rows->threads)), 1, 1},
+                    {from.view(), out.view(), LaunchArgument::index(columns), LaunchArgument::index(tokens)});
+        expect_same(out.to_vector<std::uint32_t>(), "four elements per thread");
       }
     }
 }

@@ -68,19 +68,27 @@ double bytes_of(const BlasMatrix& m, std::int64_t rows, std::int64_t columns, st
          static_cast<double>(m.batch_stride == 0 ? 1 : batch);
 }
 
+double operations_of(const BlasProduct& p) {
+  return 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) *
+         static_cast<double>(p.batch);
+}
+
+/// The rule for NVIDIA and AMD GPUs.
+bool wanted_on_gpu(const BlasProduct& p) {
+  const auto mode = settings().blas;
+  return mode == Settings::Blas::vendor || (mode != Settings::Blas::off && operations_of(p) >= 1 << 25);
+}
+
 }  // namespace
 
 bool vendor_product_wanted(Device device, const BlasProduct& p) {
   const auto mode = settings().blas;
-  if (mode == Settings::Blas::off) return false;
   const auto does = [](DType t) { return t == DType::f32 || t == DType::f16 || t == DType::bf16; };
   if (p.a.dtype != p.b.dtype || !does(p.a.dtype) || !does(p.out.dtype)) return false;
   if (is_built_in(device.backend) || !holds_data(device)) return false;
   if (device.backend == Backend::opencl && p.a.dtype != DType::f32) return false;  // all that our CLBlast calls support
-  if (mode == Settings::Blas::vendor) return true;
-  const double operations = 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) *
-                            static_cast<double>(p.batch);
-  if (device.backend != Backend::opencl) return operations >= 1 << 25;
+  if (device.backend != Backend::opencl || mode != Settings::Blas::automatic) return wanted_on_gpu(p);
+  const double operations = operations_of(p);
   constexpr double least_operations = 1 << 27, least_per_byte = 32;
   if (operations < least_operations) return false;
   const double bytes =
@@ -89,6 +97,10 @@ bool vendor_product_wanted(Device device, const BlasProduct& p) {
 }
 
 bool vendor_product_available(Device where, const BlasProduct& product) {
+  if (!holds_data(where)) {  // decides for the simulated device, which is not opened
+    const std::string& blas = device_info(where).blas;
+    return wanted_on_gpu(product) && !blas.empty() && !blas.starts_with("no") && !blas.starts_with("CLBlast");
+  }
   if (!vendor_product_wanted(where, product) || thread_context.launch_interceptor != nullptr) return false;
   OpenDevice& device = open_device(where);
   Library& library = library_of(device);

@@ -50,6 +50,8 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
                                        {InputLayout{true, 4, 32, true}, "quantise_tile4"},
                                        {InputLayout{}, "rows"},
                                        {InputLayout{false, 4}, "rows_tile4"}}) {
+      if (const auto rows = choose_convert_rows(tiles, 4096, layout); rows && layout != InputLayout{})
+        add("convert_" + std::string(name), trace_convert_rows(*rows));
       for (const bool adds : {false, true})
         if (const auto norm = choose_add_norm(tiles, 4096, adds, layout))
           add(std::string(adds ? "add_rms_norm_" : "rms_norm_") + name, trace_add_norm(*norm));
