@@ -34,6 +34,16 @@ struct LogitsCase {
   bool classes_last = false;  ///< logits are a view of contiguous rows
 };
 
+TEST_P(OnEveryDevice, CrossEntropyOfStridedLogitsOfOneSample) {
+  const Array columns = Array::from(numbers(30, -5, 5), Shape{10, 3}), target = Array::full({}, 4, DType::i32);
+  const Array strided = columns.select(1, 1), copy = strided.copy();
+  const auto loss = [&](const Array& x) { return cross_entropy(x, target); };
+  const auto [value, gradient] = value_and_grad(loss)(strided);
+  const auto [wanted, wanted_gradient] = value_and_grad(loss)(copy);
+  EXPECT_EQ(value.to_vector<float>(), wanted.to_vector<float>());
+  EXPECT_EQ(gradient.to_vector<float>(), wanted_gradient.to_vector<float>());
+}
+
 TEST_P(OnEveryDevice, CrossEntropyMatchesItsFormula) {
   // Rows of 700 and 9000 elements take several steps of a loop, the last of which is not full.
   for (const auto& [n, c, d, classes_last] :

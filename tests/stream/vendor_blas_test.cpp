@@ -17,6 +17,7 @@
 #include "tessera/device/placement/verify_on.h"
 #include "tessera/device/queue/sequence.h"
 #include "tessera/ops/product.h"
+#include "tessera/ops/transformer_layer.h"
 #include "tests/ops/product_check.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
@@ -383,6 +384,44 @@ TEST_P(VendorBlas, RecordedWorkUsesTheLibrary) {
     if (rejects) expect_contains(said, {"piece by piece", "TESSERA_BLAS=off"});
     EXPECT_EQ(said.find("piece by piece"), said.rfind("piece by piece")) << said;
     EXPECT_EQ(text, rejects ? ", 6 calls" : ", 4 calls");
+  }
+}
+
+// Weights of two formats, one of which has too few tokens for the library. A huge activation of one token must not
+// change the products of the others. If the library fails, the stored activations are converted for our kernels.
+TEST_P(VendorBlas, MultipliesPromptsByConvertedWeights) {
+  for (const bool fails : {false, true}) {
+    const Variables fault = fails ? Variables{{"TESSERA_FAKE_FAULT", "blas=1"}} : Variables{};
+    const std::string text = run(fault, [&]() -> std::string {
+      std::mt19937_64 source(test_seed());
+      const auto array = [&](Shape shape) { return random_array(source, std::move(shape), DType::f32, device()); };
+      for (const std::int64_t tokens : {20, 64}) {
+        const std::vector<Weight> weights = {Weight::of(array({96, 64}), WeightFormat::f16, device()),
+                                             Weight::of(array({32, 64}), WeightFormat::q8_0, device())};
+        Array x = array({tokens, 64}).copy();
+        x.slice(0, 3, 4).fill(1e15f);
+        const Array norm = Array::ones({64}, DType::f32, device()),
+                    zero = Array::zeros(x.shape(), DType::f32, device());
+        Placement scope;
+        ops::LinearInput rows = ops::add_rms_norm(x, zero, norm, 1e-5f, weights).normalised;
+        const std::vector<Array> direct = linear(x, weights), normalised = ops::linear(rows, weights);
+        const bool library_did = by_library(scope.log()) != 0;
+        if (library_did == fails) return "the library computed " + std::to_string(by_library(scope.log()));
+        for (std::size_t w = 0; w < weights.size(); ++w)
+          for (std::int64_t t = 0; t < tokens; ++t) {
+            const Array row = x.slice(0, t, t + 1).copy();
+            const auto error = [&](const Array& got, const Array& from) {
+              const Array want = linear(from, weights[w]);
+              return (max(abs(got.slice(0, t, t + 1) - want)) / max(abs(want))).to_vector<float>()[0];
+            };
+            if (!(error(direct[w], row) < 0.03f)) return "token " + std::to_string(t) + " is wrong";
+            if (!(error(normalised[w], rms_norm(row, norm, 1e-5f)) < 0.03f))
+              return "normalised token " + std::to_string(t) + " is wrong";
+          }
+      }
+      return "right";
+    });
+    EXPECT_TRUE(text.ends_with("right")) << text;
   }
 }
 
