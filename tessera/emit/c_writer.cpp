@@ -458,6 +458,9 @@ void CWriter::loop_for(const Node& n) {
     const std::string e = closed(end), by = closed(step);
     advance = fmt::format("{0} = ({1}){2} - ({1}){0} > ({1}){3} ? ({4})({0} + {3}) : {2}", i, wide, e, by, type);
   }
+  if (n.imm != 0)  // OpenCL has no standard pragma, but Clang and the vendors' compilers know this one
+    line(metal(dialect_) ? fmt::format("#pragma clang loop unroll_count({})", n.imm)
+                         : fmt::format("#pragma unroll {}", n.imm));
   line(fmt::format("for ({} {} = {}; {}; {}) {{", type, i, begin.s, limit.s, advance));
   ++depth_;
   block(n.extra);

@@ -203,10 +203,13 @@ class Lowerer {
             n.args[2] == no_block ? std::function<void()>{} : [&] { block(n.args[2]); });
         break;
       case Op::for_:
-        b_.for_(value(n.args[0]), value(n.args[1]), value(n.args[2]), [&](NodeId counter) {
-          values_[n.args[3]][0] = counter;
-          block(n.extra);
-        });
+        b_.for_(
+            value(n.args[0]), value(n.args[1]), value(n.args[2]),
+            [&](NodeId counter) {
+              values_[n.args[3]][0] = counter;
+              block(n.extra);
+            },
+            n.imm == 0 ? std::nullopt : std::optional(Unroll{static_cast<std::uint32_t>(n.imm)}));
         break;
       case Op::while_: loop(n); break;
       default: values_[id][0] = single(id, n);

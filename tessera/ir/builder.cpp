@@ -554,7 +554,8 @@ void Builder::if_(NodeId condition, const std::function<void()>& then, const std
   source_ = line;
   append(add({.op = Op::if_, .args = {condition, yes, no}}));
 }
-void Builder::for_(NodeId begin, NodeId end, NodeId step, const std::function<void(NodeId)>& body) {
+void Builder::for_(NodeId begin, NodeId end, NodeId step, const std::function<void(NodeId)>& body,
+                   std::optional<Unroll> unroll) {
   const Type t = type(begin);
   require(t == type(end) && t == type(step) && t.lanes == 1 && is_int(t.dtype),
           "begin, end and step of for_ must be integers of the same type, not " + describe(begin) + ", " +
@@ -565,12 +566,16 @@ void Builder::for_(NodeId begin, NodeId end, NodeId step, const std::function<vo
           "the step of for_ must be greater than zero" +
               (s.op == Op::constant ? ", not " + std::to_string(static_cast<std::int64_t>(s.imm)) : std::string()),
           "Count upwards. To count down from n - 1 to 0, use n - 1 - i in the body");
+  require(!unroll || (unroll->rounds >= 1 && unroll->rounds <= Unroll::most),
+          "unroll(" + std::to_string(unroll ? unroll->rounds : 0) + ") of for_ is out of range",
+          "Use 1 to " + std::to_string(Unroll::most) + ", or omit it");
   const SourceLine line = source_;
   const NodeId counter =
       add({.op = Op::index, .sub = sub(IndexKind::counter), .type = t, .extra = no_wrap_, .imm = ++counters_});
   const BlockId inner = traced_block([&] { body(counter); });
   source_ = line;
-  append(add({.op = Op::for_, .extra = inner, .args = {begin, end, step, counter}}));
+  append(
+      add({.op = Op::for_, .extra = inner, .args = {begin, end, step, counter}, .imm = unroll ? unroll->rounds : 0}));
 }
 void Builder::while_(const std::function<NodeId()>& condition, const std::function<void()>& body) {
   NodeId c = no_node;

@@ -84,7 +84,8 @@ class Builder {
   void barrier();
   void print(std::string format, std::span<const NodeId> values);
   void if_(NodeId condition, const std::function<void()>& then, const std::function<void()>& otherwise = {});
-  void for_(NodeId begin, NodeId end, NodeId step, const std::function<void(NodeId counter)>& body);
+  void for_(NodeId begin, NodeId end, NodeId step, const std::function<void(NodeId counter)>& body,
+            std::optional<Unroll> unroll = {});
   void while_(const std::function<NodeId()>& condition, const std::function<void()>& body);
   void return_();
 

@@ -68,7 +68,8 @@ enum class Op : std::uint8_t {
   print,    ///< (up to four values): extra is the index of the format in Function::strings; {} stands for a value
   // Control.
   if_,   ///< (condition): args[1] is the block for true, args[2] the block for false or no_block
-  for_,  ///< (begin, end, step): args[3] is the counter node, extra is the body. step > 0; operands are evaluated once
+  for_,  ///< (begin, end, step): args[3] is the counter node, extra is the body. step > 0; operands are evaluated once.
+         ///< imm is Unroll::rounds, or 0 if compilers choose
   while_,   ///< (condition): args[1] is the block that computes the condition, extra is the body
   return_,  ///< ends the thread; canonicalisation removes it
   count_
@@ -222,6 +223,13 @@ constexpr NodeId read_memory(const Node& n) {
 }
 /// True if the node is a matrix that is distributed over a subgroup; threads cannot load from it directly.
 constexpr bool is_fragment(const Node& n) { return n.op == Op::local && n.sub != 0; }
+
+/// The number of rounds of a for_ that compilers should combine to one (1 to 64; 1 prevents unrolling). Loads of all
+/// these rounds can then start before the first of them is used. It does not change results.
+struct Unroll {
+  static constexpr std::uint32_t most = 64;
+  std::uint32_t rounds;
+};
 
 struct Param {
   std::string name;

@@ -132,8 +132,8 @@ class Printer {
           }
           break;
         case Op::for_:
-          line(depth, fmt::format("for {} from {} to {} step {}", value(n.args[3]), value(n.args[0]), value(n.args[1]),
-                                  value(n.args[2])));
+          line(depth, fmt::format("for {} from {} to {} step {}{}", value(n.args[3]), value(n.args[0]),
+                                  value(n.args[1]), value(n.args[2]), n.imm ? fmt::format(" unroll {}", n.imm) : ""));
           block(n.extra, depth + 1);
           break;
         case Op::while_:

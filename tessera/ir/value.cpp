@@ -267,13 +267,15 @@ void Variable::set(Operand value) const {
 void if_(Value condition, const std::function<void()>& then, const std::function<void()>& otherwise) {
   builder().if_(condition.id(), then, otherwise);
 }
-void for_(Operand begin, Operand end, Operand step, const std::function<void(Value)>& body) {
+void for_(Operand begin, Operand end, Operand step, const std::function<void(Value)>& body,
+          std::optional<Unroll> unroll) {
   const DType t = !begin.is_literal() ? begin.dtype() : !end.is_literal() ? end.dtype() : step.dtype();
-  builder().for_(begin.as(t).id(), end.as(t).id(), step.as(t).id(), [&](NodeId counter) { body(Value(counter)); });
+  builder().for_(
+      begin.as(t).id(), end.as(t).id(), step.as(t).id(), [&](NodeId counter) { body(Value(counter)); }, unroll);
 }
-void for_(Operand begin, Operand end, const std::function<void(Value)>& body) {
+void for_(Operand begin, Operand end, const std::function<void(Value)>& body, std::optional<Unroll> unroll) {
   const SourceLine here = builder().source();
-  for_(begin, end, Operand(1, here.file, here.line), body);
+  for_(begin, end, Operand(1, here.file, here.line), body, unroll);
 }
 void while_(const std::function<Value()>& condition, const std::function<void()>& body) {
   builder().while_([&] { return condition().id(); }, body);

@@ -5,6 +5,7 @@
 
 #include <concepts>
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -206,8 +207,11 @@ class Variable {
 
 // Control flow.
 void if_(Value condition, const std::function<void()>& then, const std::function<void()>& otherwise = {});
-void for_(Operand begin, Operand end, Operand step, const std::function<void(Value)>& body);
-void for_(Operand begin, Operand end, const std::function<void(Value)>& body);
+/// Runs the body for begin, begin + step, ... while the counter is less than end. Throws KernelError if `step` is a
+/// literal that is not greater than 0, or `unroll` is not 1 to 64.
+void for_(Operand begin, Operand end, Operand step, const std::function<void(Value)>& body,
+          std::optional<Unroll> unroll = {});
+void for_(Operand begin, Operand end, const std::function<void(Value)>& body, std::optional<Unroll> unroll = {});
 void while_(const std::function<Value()>& condition, const std::function<void()>& body);
 void return_();
 void barrier(const char* file = __builtin_FILE(), int line = __builtin_LINE());

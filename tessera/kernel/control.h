@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Control flow, thread positions and barriers. Control flow is written with functions that take lambdas. Each lambda is
-// traced once: a C++ `for` in a kernel is unrolled, but a traced for_ is not.
+// traced once: a C++ `for` in a kernel is unrolled, but a traced for_ is a loop.
 #pragma once
 
 #include "tessera/kernel/memory.h"
@@ -100,33 +100,48 @@ using CounterType = typename std::conditional_t<
                        std::conditional_t<Traced<S>, TypeOf<S>, std::type_identity<Index>>>>::type;
 
 template <class T, class F>
-void traced_for(const Arg<T>& begin, const Arg<T>& end, const Arg<T>& step, F& body, const char* file, int line) {
+void traced_for(const Arg<T>& begin, const Arg<T>& end, const Arg<T>& step, std::optional<ir::Unroll> unroll, F& body,
+                const char* file, int line) {
   static_assert(is_integer<T>, "for_ requires integers: use cast<Index>(...)");
   static_assert(takes_counter<F, T>,
                 "the body of for_ takes the counter, which has the bounds' type: [&](Val<Index> i) { ... }");
   note(file, line);
   if constexpr (is_integer<T> && takes_counter<F, T>) {
     auto call = [&body](ir::NodeId counter) { body(Val<T>(NodeRef{counter})); };
-    for_(begin.node(), end.node(), step.node(), Body(call));
+    for_(begin.node(), end.node(), step.node(), unroll, Body(call));
   }
 }
 
 }  // namespace detail
 
+/// An argument of for_: compilers should combine `rounds` rounds (1 to 64) of the loop to one, so that the loads of all
+/// these rounds start before the first of them is used. unroll(1) prevents unrolling. Results do not change, and the
+/// interpreter ignores it. for_ throws KernelError if `rounds` is out of range.
+constexpr ir::Unroll unroll(std::uint32_t rounds) { return {rounds}; }
+
 /// Runs the body for begin, begin + step, ... while the counter is less than end. `step` must be greater than 0. The
 /// bounds are evaluated once.
 template <class B, class E, class S, class F>
   requires detail::Operand<std::remove_cvref_t<S>>
-void for_(B&& begin, E&& end, S&& step, F&& body, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+void for_(B&& begin, E&& end, S&& step, std::optional<ir::Unroll> unroll, F&& body, const char* file = __builtin_FILE(),
+          int line = __builtin_LINE()) {
   using T = detail::CounterType<std::remove_cvref_t<B>, std::remove_cvref_t<E>, std::remove_cvref_t<S>>;
   detail::traced_for<T>({std::forward<B>(begin), file, line}, {std::forward<E>(end), file, line},
-                        {std::forward<S>(step), file, line}, body, file, line);
+                        {std::forward<S>(step), file, line}, unroll, body, file, line);
+}
+template <class B, class E, class S, class F>
+  requires detail::Operand<std::remove_cvref_t<S>>
+void for_(B&& begin, E&& end, S&& step, F&& body, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  for_(std::forward<B>(begin), std::forward<E>(end), std::forward<S>(step), std::nullopt, body, file, line);
+}
+template <class B, class E, class F>
+void for_(B&& begin, E&& end, ir::Unroll unroll, F&& body, const char* file = __builtin_FILE(),
+          int line = __builtin_LINE()) {
+  for_(std::forward<B>(begin), std::forward<E>(end), 1, unroll, body, file, line);
 }
 template <class B, class E, class F>
 void for_(B&& begin, E&& end, F&& body, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
-  using T = detail::CounterType<std::remove_cvref_t<B>, std::remove_cvref_t<E>, int>;
-  detail::traced_for<T>({std::forward<B>(begin), file, line}, {std::forward<E>(end), file, line}, {1, file, line}, body,
-                        file, line);
+  for_(std::forward<B>(begin), std::forward<E>(end), 1, std::nullopt, body, file, line);
 }
 
 /// Runs the body as long as `condition` returns true. `condition` is a function that returns a bool.

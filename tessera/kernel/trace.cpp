@@ -245,8 +245,9 @@ void if_(ir::NodeId condition, Body then, Body otherwise) {
       condition, [then] { then(); }, [otherwise] { otherwise(); });
   check_if();
 }
-void for_(ir::NodeId begin, ir::NodeId end, ir::NodeId step, Body body) {
-  builder().for_(begin, end, step, [body](ir::NodeId counter) { body(counter); });
+void for_(ir::NodeId begin, ir::NodeId end, ir::NodeId step, std::optional<ir::Unroll> unroll, Body body) {
+  builder().for_(
+      begin, end, step, [body](ir::NodeId counter) { body(counter); }, unroll);
 }
 void while_(Body condition, const ir::NodeId& condition_result, Body body) {
   builder().while_(

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -113,7 +114,8 @@ PrintArgument shown(double value, bool is_float);
 void print(std::string_view format, std::span<const PrintArgument> values);
 void if_(ir::NodeId condition, Body then);
 void if_(ir::NodeId condition, Body then, Body otherwise);
-void for_(ir::NodeId begin, ir::NodeId end, ir::NodeId step, Body body);  ///< `body` receives the counter
+void for_(ir::NodeId begin, ir::NodeId end, ir::NodeId step, std::optional<ir::Unroll> unroll,
+          Body body);  ///< `body` receives the counter
 void while_(Body condition, const ir::NodeId& condition_result, Body body);
 void return_();
 

@@ -491,6 +491,27 @@ TEST_F(CpuCodegen, GeneratedCodeUsesVectorLoads) {
   }
 }
 
+TEST_F(CpuCodegen, UnrollsLoopsOnlyOnRequest) {
+  Cpu cpu;
+  const auto loads = [&](std::optional<Unroll> unroll) {
+    const std::string text =
+        cpu.compile(block_kernel("sums", {8, 1, 1},
+                                 [&] {
+                                   const BufferRef x = in("x"), y = out("y");
+                                   const Variable sum(DType::f32, 0.0f);
+                                   const auto add = [&](Value k) { sum.set(sum.get() + x.load(thread_id() + k * 8)); };
+                                   for_(0, x.size() / 8, add, unroll);
+                                   y.store(global_id(), sum.get());
+                                 }))
+            ->source();
+    std::size_t n = 0;
+    for (std::size_t at = text.find("= load <"); at != text.npos; at = text.find("= load <", at + 1)) ++n;
+    return n;
+  };
+  EXPECT_EQ(loads({}), loads(Unroll{1}));
+  EXPECT_GE(loads(Unroll{8}), loads({}) + 8);
+}
+
 TEST_F(CpuCodegen, SourceThrowsOutOfMemoryIfLlvmNeedsTooMuchMemory) {
   const std::string said = test::run_in_child({}, [] {
     Cpu cpu;

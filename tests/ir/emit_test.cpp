@@ -128,6 +128,21 @@ TEST(emit, WrapsUserIntegersButNotIndices) {
   EXPECT_HAS(loops, "; ++i2) {");
 }
 
+TEST(emit, UnrollIsAPragmaBeforeTheLoop) {
+  const auto loop = [](std::optional<Unroll> unroll) {
+    return zoo::map_kernel("f", [&] {
+      const BufferRef y = out("y");
+      for_(
+          0, y.size(), [&](Value k) { y.store(k, 1); }, unroll);
+    });
+  };
+  for (const emit::Dialect& d : {emit::opencl_c(), emit::cuda_c(), emit::hip_c()}) {
+    EXPECT_HAS(text_of(loop(Unroll{8}), d), "#pragma unroll 8\n    for (");
+    EXPECT_HAS_NOT(text_of(loop({}), d), "#pragma");
+  }
+  EXPECT_HAS(text_of(loop(Unroll{8}), emit::metal_c()), "#pragma clang loop unroll_count(8)\n    for (");
+}
+
 TEST(emit, EmitsOnlyNecessaryParentheses) {
   auto of = [](auto body) {
     const std::string text = text_of(zoo::map_kernel("f", [&] {

@@ -254,6 +254,56 @@ TEST_P(OnEveryDevice, BarriersWorkInUniformLoopsAndConditions) {
     }
 }
 
+// Trip counts are not multiples of the number of rounds. Loops contain stores, barriers and loops, and bounds differ
+// between threads.
+TEST_P(OnEveryDevice, UnrolledLoopsComputeTheSame) {
+  const auto loops = [](std::uint32_t rounds) {
+    return kernel("unrolled_" + std::to_string(rounds), block(64),
+                  [rounds](Buffer<const float> x, Buffer<float> y, Buffer<std::int32_t> z, Val<Index> width) {
+                    auto i = global_id(), t = thread_id();
+                    Shared<float> part(64);
+                    Var<float> row = 0.0f, rotated = 0.0f, strided = 0.0f;
+                    for_(0, width, unroll(rounds), [&](Val<Index> j) { row += x[j] * cast<float>(t); });
+                    for_(t, width, 64, unroll(rounds), [&](Val<Index> j) { strided += x[j]; });
+                    for_(0, width % 7, unroll(rounds), [&](Val<Index> j) {
+                      part[t] = x[j] + cast<float>(t);
+                      barrier();
+                      for_(0, 3, unroll(rounds), [&](Val<Index> k) { rotated += part[(t + k) % 64]; });
+                      barrier();
+                    });
+                    z[i] = 0;
+                    for_(t % 5, t % 17, 2, unroll(rounds),
+                         [&](Val<Index> j) { z[i] = z[i] * 3 + cast<std::int32_t>(j); });
+                    y[3 * i] = row;
+                    y[3 * i + 1] = strided;
+                    y[3 * i + 2] = rotated;
+                  });
+  };
+  for (const std::size_t width : {1, 3, 8, 13, 700}) {
+    std::vector<float> x(width);
+    for (std::size_t j = 0; j < width; ++j) x[j] = static_cast<float>((5 * j + 1) % 8);  // all sums are exact
+    std::vector<float> want(3 * 128);
+    std::vector<std::int32_t> visits(128);
+    for (std::size_t i = 0; i < 128; ++i) {
+      const std::size_t t = i % 64;
+      for (std::size_t j = 0; j < width; ++j) want[3 * i] += x[j] * static_cast<float>(t);
+      for (std::size_t j = t; j < width; j += 64) want[3 * i + 1] += x[j];
+      for (std::size_t j = 0; j < width % 7; ++j)
+        for (std::size_t k = 0; k < 3; ++k) want[3 * i + 2] += x[j] + static_cast<float>((t + k) % 64);
+      for (std::size_t j = t % 5; j < t % 17; j += 2) visits[i] = visits[i] * 3 + static_cast<std::int32_t>(j);
+    }
+    const auto input = upload(x);
+    for (const std::uint32_t rounds : {3u, 8u}) {
+      SCOPED_TRACE("unroll(" + std::to_string(rounds) + "), width " + std::to_string(width));
+      auto y = upload(std::vector<float>(3 * 128, -1));
+      auto z = upload(std::vector<std::int32_t>(128, -1));
+      loops(rounds).launch(blocks(2), input, y, z, width);
+      EXPECT_EQ(contents(y), want);
+      EXPECT_EQ(contents(z), visits);
+    }
+  }
+}
+
 // The subgroups of a block take different branches. Runs with all subgroup widths of the device.
 TEST_P(OnEveryDevice, SubgroupOperationsWorkInSubgroupUniformBranches) {
   constexpr std::size_t threads = 80, count = 3 * threads;

@@ -140,6 +140,13 @@ auto row_sums = kernel("row_sums", [](Buffer<const float> x, Buffer<float> y, Va
   y[row] = sum;
 });
 
+auto multiply_by_vector = kernel("multiply_by_vector", [](Buffer<const float> m, Buffer<const float> x, Buffer<float> y, Val<Index> width) {
+  auto row = global_id();
+  Var<float> sum = 0.0f;
+  for_(0, width, unroll(8), [&](Val<Index> j) { sum += m[row * width + j] * x[j]; });
+  y[row] = sum;
+});
+
 auto clamp_negative = kernel("clamp_negative", [](Buffer<float> x) {
   auto i = global_id();
   if_(x[i] >= 0, [] { return_(); });
@@ -162,6 +169,8 @@ TEST(KernelDocs, ControlFlowExamplesRun) {
     tt::Poisoned<float> sums(2), shifted(6);
     row_sums.launch({2}, x, sums, 3);
     sums.expect(std::vector<double>{6, 15});
+    multiply_by_vector.launch({2}, x, DeviceBuffer<float>{1, 0, 2}, sums, 3);
+    sums.expect(std::vector<double>{7, 16});
     shift_left.launch({6}, x, shifted);
     shifted.expect(std::vector<double>{2, 3, 4, 5, 6, 0});
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tessera/base/error.h"
+#include "tessera/ir/digest.h"
 #include "tessera/kernel/buffer.h"
 #include "tessera/kernel/kernel.h"
 #include "tests/support/errors.h"
@@ -287,6 +288,29 @@ TEST(KernelLanguage, TracesBlockOperationsSharedMemoryAndAtomics) {
             "if %7\n  %11: f32 = add %9, %10\n  store arg1[%8], %11\n"
             "%12: i32 = atomic_add arg2[0:index], 1:i32\n%13: i32 = add %12, %12\nstore arg2[1:index], %13\n"
             "%14: i32 = atomic_max arg2[2:index], %12\nprint \"thread {} has {}\" thread_id(0), %5\n");
+}
+
+TEST(KernelLanguage, UnrollIsAPropertyOfTheLoop) {
+  const auto loop = [](std::uint32_t rounds) {
+    return kernel("loop",
+                  [rounds](Buffer<float> x, Val<int> n) { for_(0, n, unroll(rounds), [&](Val<int> i) { x[i] = 1; }); });
+  };
+  const auto plain = kernel("loop", [](Buffer<float> x, Val<int> n) { for_(0, n, [&](Val<int> i) { x[i] = 1; }); });
+  EXPECT_TRUE(holds(loop(4).text(), "for i1 from 0:i32 to arg1 step 1:i32 unroll 4\n")) << loop(4).text();
+  EXPECT_FALSE(holds(plain.text(), "unroll"));
+  EXPECT_EQ(loop(4).untyped().hash(), loop(4).untyped().hash());
+  EXPECT_NE(loop(4).untyped().hash(), loop(5).untyped().hash());
+  EXPECT_NE(loop(1).untyped().hash(), plain.untyped().hash());
+  EXPECT_NE(ir::digest_of(loop(4).untyped().function()), ir::digest_of(plain.untyped().function()));
+  EXPECT_TRUE(holds(map_text([](Buffer<float> x) { for_(1, 9, 2, unroll(64), [&](auto i) { x[i] = 1; }); }),
+                    "step 2:index unroll 64\n"));
+  for (const std::uint32_t rounds : {0u, 65u, ~0u}) {
+    const int line = __LINE__ + 2;
+    const std::string error =
+        map_error([rounds](Buffer<float> x) { for_(0, 9, unroll(rounds), [&](auto i) { x[i] = 1; }); });
+    EXPECT_TRUE(holds(error, "unroll(" + std::to_string(rounds) + ") of for_ is out of range")) << error;
+    EXPECT_TRUE(holds(error, "Use 1 to 64") && holds(error, here(line))) << error;
+  }
 }
 
 TEST(KernelLanguage, BlocksAtLeastIsALaunchBound) {

@@ -53,12 +53,6 @@ void for_cell(Tracer& t) {
     const Value v = memory.load(t.i() % static_cast<std::int64_t>(loops) * 3 + k);
     return t.dtype() == DType::index ? cast(DType::index, v) : v;
   };
-  const Variable rounds(DType::i32, 0);
-  const Variable last(DType::i64, 0);
-  for_(limit(0), limit(1), limit(2), [&](Value k) {
-    rounds.set(rounds.get() + 1);
-    last.set(cast(DType::i64, k));
-  });
   const auto right = [limits, loops](const World& w, std::size_t i, bool count) -> std::optional<std::uint64_t> {
     return with_compute_type(w.column.dtype, [&](auto tag) -> std::uint64_t {
       using T = decltype(tag);
@@ -71,8 +65,17 @@ void for_cell(Tracer& t) {
       return static_cast<std::uint64_t>(count ? rounds : last);
     });
   };
-  t.result(rounds.get(), [right](const World& w, std::size_t i) { return right(w, i, true); });
-  t.result(last.get(), [right](const World& w, std::size_t i) { return right(w, i, false); });
+  for (const auto unroll : {std::optional<Unroll>(), std::optional(Unroll{4})}) {
+    const Variable rounds(DType::i32, 0);
+    const Variable last(DType::i64, 0);
+    const auto body = [&](Value k) {
+      rounds.set(rounds.get() + 1);
+      last.set(cast(DType::i64, k));
+    };
+    for_(limit(0), limit(1), limit(2), body, unroll);
+    t.result(rounds.get(), [right](const World& w, std::size_t i) { return right(w, i, true); });
+    t.result(last.get(), [right](const World& w, std::size_t i) { return right(w, i, false); });
+  }
 }
 
 void return_cell(Tracer& t) {

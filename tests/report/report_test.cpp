@@ -178,6 +178,26 @@ TEST(Report, ReadsLoadsOfAKernel) {
   }
 }
 
+TEST(Report, UnrolledLoopsHaveMoreLoadsInFlight) {
+  const auto dot = [](std::optional<std::uint32_t> rounds) {
+    return kernel("dot_" + std::to_string(rounds.value_or(0)), block(64),
+                  [rounds](Buffer<const float> x, Buffer<const float> w, Buffer<float> y, Val<Index> width) {
+                    Var<float> sum = 0.0f;
+                    const auto add = [&](Val<Index> i) { sum = sum + x[i] * w[i]; };
+                    rounds ? for_(thread_id(), width, 64, unroll(*rounds), add) : for_(thread_id(), width, 64, add);
+                    y[block_id() * 64 + thread_id()] = sum;
+                  });
+  };
+  for (const ReportTarget& target : targets()) {
+    const KernelReport one = report(dot(1).untyped(), target), eight = report(dot(8).untyped(), target);
+    SCOPED_TRACE(to_string(one) + to_string(report(dot({}).untyped(), target)) + to_string(eight));
+    if (!one.loops) continue;
+    EXPECT_EQ(one.loops->bytes_in_flight, 8u);
+    EXPECT_EQ(eight.loops->bytes_in_flight, 64u);
+    EXPECT_EQ(eight.loops->groups, 1u);
+  }
+}
+
 TEST(Report, RecordsLaunches) {
   for (const ReportTarget& target : targets()) {
     const std::vector<KernelReport> reports = report_launches(target, [](Device device) {

@@ -100,6 +100,23 @@ TEST_F(Ptx, UsesHardwareInstructions) {
   EXPECT_GT(form.dynamic_shared_bytes, std::size_t{48} << 10);
 }
 
+TEST_F(Ptx, UnrollsLoopsOnlyOnRequest) {
+  const auto loads = [](std::optional<Unroll> unroll) {
+    const Made made = make(zoo::map_kernel("sum", [&] {
+      const BufferRef x = zoo::in("x"), y = zoo::out("y");
+      const Variable sum(DType::f32, 0.0f);
+      for_(
+          0, x.size(), [&](Value k) { sum.set(sum.get() + x.load(k)); }, unroll);
+      y.store(global_id(), sum.get());
+    }));
+    EXPECT_EQ(made.wrong, "");
+    return count(made.text, "ld.global");
+  };
+  EXPECT_EQ(loads({}), 1u);
+  EXPECT_EQ(loads(Unroll{1}), 1u);
+  EXPECT_EQ(loads(Unroll{8}), 9u);  // eight rounds, and a loop for the remaining ones
+}
+
 TEST_F(Ptx, ExactKernelsAreNotContracted) {
   Function fn = zoo::saxpy();
   expect_contains(make(fn).text, {"fma.rn.f32"});

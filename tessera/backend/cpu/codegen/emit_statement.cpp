@@ -119,7 +119,8 @@ void Emitter::for_statement(const Node& n, Value* mask) {
   // If the step is 1, the sum cannot wrap.
   const bool ones = fn_[n.args[2]].op == Op::constant && fn_[n.args[2]].imm == 1;
   auto* before = b_.GetInsertBlock();
-  auto loop = [&](Value* from, auto&& holds, auto&& goes_on, auto&& body) {  // returns the counter after the loop
+  // Returns the counter after the loop.
+  auto loop = [&](Value* from, std::uint64_t unroll, auto&& holds, auto&& goes_on, auto&& body) {
     auto* inside = llvm::BasicBlock::Create(context_, "for", body_);
     auto* after = llvm::BasicBlock::Create(context_, "endfor", body_);
     Value* first = holds(from);
@@ -134,7 +135,7 @@ void Emitter::for_statement(const Node& n, Value* mask) {
     Value* again = goes_on(counter, next);
     auto* back = b_.GetInsertBlock();
     counter->addIncoming(next, back);
-    b_.CreateCondBr(again, inside, after);
+    request_unrolling(b_.CreateCondBr(again, inside, after), unroll);
     b_.SetInsertPoint(after);
     auto* last = b_.CreatePHI(start->getType(), 2, "after");
     last->addIncoming(from, before);
@@ -151,7 +152,7 @@ void Emitter::for_statement(const Node& n, Value* mask) {
       auto holds = [&](Value* i) { return b_.CreateAnd(fits, b_.CreateICmpSLT(i, room)); };
       by = same(start, rounds);
       from = loop(
-          start, holds, [&](Value*, Value* next) { return holds(next); },
+          start, n.imm / rounds, holds, [&](Value*, Value* next) { return holds(next); },
           [&](Value* i) {
             for (tile_round_ = 0; tile_round_ < rounds; ++tile_round_) {
               define(n.args[3], b_.CreateAdd(i, same(i, tile_round_)));
@@ -164,7 +165,8 @@ void Emitter::for_statement(const Node& n, Value* mask) {
     }
     auto holds = [&](Value* i) { return compare(CompareOp::lt, t, i, end); };
     loop(
-        from, holds, [&](Value* i, Value* next) { return ones ? holds(next) : has_next_iteration(i, end, by); },
+        from, from == start ? n.imm : 0, holds,
+        [&](Value* i, Value* next) { return ones ? holds(next) : has_next_iteration(i, end, by); },
         [&](Value*) { statements(n.extra, mask); });
     return;
   }
@@ -179,11 +181,12 @@ void Emitter::for_statement(const Node& n, Value* mask) {
     Value* fits = b_.CreateICmpSLE(room, end);  // false if the subtraction wrapped
     auto holds = [&](Value* i) { return b_.CreateAnd(fits, b_.CreateICmpSLT(i, room)); };
     from = loop(
-        start, holds, [&](Value*, Value* next) { return holds(next); }, [&](Value*) { statements(n.extra, nullptr); });
+        start, n.imm, holds, [&](Value*, Value* next) { return holds(next); },
+        [&](Value*) { statements(n.extra, nullptr); });
   }
   auto holds = [&](Value* i) { return any(lanes_of(i)); };
   loop(
-      from, holds, [&](Value*, Value* next) { return holds(next); },
+      from, 0, holds, [&](Value*, Value* next) { return holds(next); },
       [&](Value* i) { statements(n.extra, lanes_of(i)); });
 }
 

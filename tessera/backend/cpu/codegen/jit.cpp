@@ -38,7 +38,8 @@ namespace orc = llvm::orc;
 // The code is already vectorised. With these few passes, the code is as fast as with -O2, and compilation takes a tenth
 // of the time.
 constexpr const char* cpu_pass_list =
-    "function(sroa,early-cse<memssa>,instcombine,simplifycfg,loop-mssa(licm),gvn,dse,instcombine,simplifycfg)";
+    "function(sroa,early-cse<memssa>,instcombine,simplifycfg,loop-mssa(licm)," TESSERA_UNROLL_REQUESTED
+    ",gvn,dse,instcombine,simplifycfg)";
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();

@@ -25,10 +25,10 @@ namespace {
 constexpr const char* triple = "nvptx64-nvidia-cuda";
 
 // Loops with small constant trip counts are unrolled, so that arrays that are indexed by their counters become
-// registers.
+// registers. Other loops are unrolled only if the kernel requests it.
 constexpr const char* ptx_pass_list =
-    "function(sroa,early-cse<memssa>,instcombine,simplifycfg,loop-mssa(licm),loop(indvars,loop-unroll-full),sroa,"
-    "early-cse<memssa>,instcombine,gvn,dse,instcombine,simplifycfg)";
+    "function(sroa,early-cse<memssa>,instcombine,simplifycfg,loop-mssa(licm),loop(indvars,loop-unroll-full)"
+    "," TESSERA_UNROLL_REQUESTED ",sroa,early-cse<memssa>,instcombine,gvn,dse,instcombine,simplifycfg)";
 
 // The targets that LLVM 16 supports, and the PTX version that introduced each target (PTX ISA, "Release Notes" and
 // ".target").

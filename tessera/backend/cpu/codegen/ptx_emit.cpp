@@ -164,7 +164,7 @@ void PtxEmitter::for_statement(const Node& n) {
   Value* more =
       one || counter.extra ? compare(CompareOp::lt, t, next, end) : b_.CreateICmpULT(step, b_.CreateSub(end, i));
   i->addIncoming(next, b_.GetInsertBlock());
-  b_.CreateCondBr(more, inside, after);
+  request_unrolling(b_.CreateCondBr(more, inside, after), n.imm);
   b_.SetInsertPoint(after);
 }
 

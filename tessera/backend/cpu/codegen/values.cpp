@@ -47,6 +47,16 @@ llvm::Value* Values::number(llvm::Type* t, std::int64_t v) const {
 }
 llvm::Value* Values::same(Value* model, std::int64_t v) const { return number(model->getType(), v); }
 
+void Values::request_unrolling(llvm::BranchInst* back, std::uint64_t rounds) const {
+  if (rounds == 0) return;
+  auto* count = llvm::ConstantInt::get(llvm::Type::getInt32Ty(context_), rounds);
+  auto* request = llvm::MDNode::get(
+      context_, {llvm::MDString::get(context_, "llvm.loop.unroll.count"), llvm::ConstantAsMetadata::get(count)});
+  llvm::MDNode* loop = llvm::MDNode::getDistinct(context_, {nullptr, request});
+  loop->replaceOperandWith(0, loop);  // the first operand of a loop's metadata is the metadata
+  back->setMetadata(llvm::LLVMContext::MD_loop, loop);
+}
+
 llvm::Constant* Values::constant(const Node& n) const {
   llvm::Type* t = type(n.type.dtype);
   if (n.type.dtype == DType::f32 || n.type.dtype == DType::f64) {

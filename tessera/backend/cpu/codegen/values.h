@@ -10,6 +10,9 @@
 
 #include "tessera/backend/common/codegen.h"
 
+/// A pass of LLVM that unrolls only the loops with a request (`request_unrolling`).
+#define TESSERA_UNROLL_REQUESTED "loop-unroll<full-unroll-max=0;no-partial;no-peeling;no-runtime;no-upperbound>"
+
 namespace tessera::cpu {
 
 /// Thrown inside the module for unsupported operations. compile() converts it to an error message.
@@ -60,6 +63,9 @@ class Values {
   DType dtype(NodeId id) const { return fn_[id].type.dtype; }
   std::size_t bytes_of(DType t) const { return t == DType::index ? (options_.index64 ? 8 : 4) : dtype_size(t); }
   [[noreturn]] void refuse(const std::string& what) const { throw UnsupportedKernel{what}; }
+
+  /// Requests that LLVM combines `rounds` rounds of the loop that ends with this branch. 0 requests nothing.
+  void request_unrolling(llvm::BranchInst* back, std::uint64_t rounds) const;
 
   // Arithmetic.
   Value* compute(const ir::Node& n, Value* const* args);
