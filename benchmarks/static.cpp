@@ -25,6 +25,7 @@
 #include "tessera/ops/attention.h"
 #include "tessera/ops/convolution.h"
 #include "tessera/ops/product.h"
+#include "tessera/ops/top_k.h"
 #include "tessera/ops/transformer.h"
 #include "tessera/ops/transformer_layer.h"
 #include "tessera/ops/weight.h"
@@ -114,6 +115,8 @@ std::vector<Case> cases() {
   add("sum over axis 0", [=](Device d) { sum(matrix(4096, 4096, d), {0}).eval(); });
   add("sum over axis 1", [=](Device d) { sum(matrix(4096, 4096, d), {1}).eval(); });
   add("argmax of rows", [=](Device d) { argmax(matrix(4096, 4096, d)).eval(); });
+  add("finite_argmax of 128256", [](Device d) { ops::finite_argmax(Array::empty({128256}, DType::f32, d)); });
+  add("top_k, 41 of 128256", [](Device d) { ops::top_k(Array::empty({128256}, DType::f32, d), 41); });
   add("softmax", [=](Device d) { softmax(matrix(4096, 4096, d)).eval(); });
   add("softmax of 128256", [=](Device d) { softmax(matrix(512, 128256, d)).eval(); });
   add("rms_norm",

@@ -42,6 +42,7 @@ std::vector<CatalogueCheck> check_catalogue() {
   ops::add_convolution_checks(checks);
   ops::add_linear_algebra_checks(checks);
   ops::add_attention_checks(checks);
+  ops::add_top_k_checks(checks);
   for (CatalogueCheck& check : checks) expect_refusal_without_f64(check);
   return checks;
 }

@@ -58,5 +58,6 @@ void add_transformer_checks(Checks& checks);
 void add_convolution_checks(Checks& checks);
 void add_linear_algebra_checks(Checks& checks);
 void add_attention_checks(Checks& checks);
+void add_top_k_checks(Checks& checks);
 
 }  // namespace tessera::ops

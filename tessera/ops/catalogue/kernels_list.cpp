@@ -8,6 +8,7 @@
 #include "tessera/ops/layer_kernels.h"
 #include "tessera/ops/row_kernels.h"
 #include "tessera/ops/sparse_row_kernel.h"
+#include "tessera/ops/top_k_kernels.h"
 #include "tessera/ops/windows.h"
 
 namespace tessera {
@@ -227,6 +228,14 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
       add(quantised ? "attention_combine_quantise" : "attention_combine", trace_attention_combine(combine));
     }
   }
+  for (const bool pairs : {false, true})
+    for (const int kind : {0, 1, 2}) {
+      TopKSpec s = choose_top_k(tiles);
+      s.pairs = pairs, s.single = kind != 0, s.finite = kind == 2;
+      ir::Function fn = trace_top_k(s);
+      std::string name = fn.name;
+      add(std::move(name), std::move(fn));
+    }
   // Recorded steps read the position of the tokens from device memory.
   for (RotaryPairs pairs : {RotaryPairs::adjacent, RotaryPairs::halves})
     add(pairs == RotaryPairs::adjacent ? "rotary_adjacent_recorded" : "rotary_halves_recorded",
