@@ -10,6 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/device/placement/dry_run.h"
 #include "tessera/llm/decoder.h"
+#include "tessera/ops/top_k.h"
 
 namespace tessera {
 
@@ -77,7 +78,10 @@ std::vector<Use> dry_run(const GgufFile& file, std::span<const Device> devices, 
     }
     Decoder decoder(model, cache);
     // Three steps: the second one is recorded, and the third one verifies the recording.
-    for (int steps = 0; steps < 3 && cache.length() < cache.capacity(); ++steps) decoder.step(0);
+    for (int steps = 0; steps < 3 && cache.length() < cache.capacity(); ++steps) {
+      const Array& logits = decoder.step(0);
+      ops::top_k(logits, std::min(logits.size(), ops::most_top_k(logits.device())));
+    }
     for (std::size_t i = 0; i < devices.size(); ++i)
       uses[i] = {model.weight_bytes(runs[i]->device()), cache.bytes(runs[i]->device())};
   }

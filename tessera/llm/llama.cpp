@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tessera/llm/load_weights.h"
+#include "tessera/ops/top_k.h"
 #include "tessera/ops/transformer_layer.h"
 
 namespace tessera {
@@ -181,9 +182,12 @@ void Llama::prepare() const {
   // a cache of this length, attention of one token has several parts.
   KeyValueCache cache = make_cache(128);
   const std::vector<std::int32_t> tokens(64, 0);
-  for (std::size_t n : {1, 2, 4, 8}) forward(std::span(tokens).first(n), cache).eval();
+  Array logits;
+  for (std::size_t n : {1, 2, 4, 8}) logits = forward(std::span(tokens).first(n), cache).eval();
   if (std::ranges::any_of(layers_, [&](const Layer& l) { return ops::multiplied_by_library(l.gate_up[0], 64); }))
     forward(tokens, cache).eval();
+  // Select tokens as FetchedLogits does.
+  ops::finite_argmax(logits), ops::top_k(logits, std::min(logits.size(), ops::most_top_k(logits.device())));
   // Recorded steps use kernels that read the token's position from memory.
   for (const Part& part : parts_) {
     const Array input = part.begin == 0 ? Array::zeros({1}, DType::i32, part.device)

@@ -19,15 +19,27 @@ void check(bool good, std::string_view name, const std::string& value, std::stri
   if (!good) fail<ArgumentError>({.operation = "sampler", .with = {{name, value}}, .wrong = std::move(wrong)});
 }
 
+void require_vocabulary(std::size_t logits) {
+  check(logits != 0 && logits <= std::numeric_limits<std::int32_t>::max(), "logits", std::to_string(logits),
+        "there must be at least one logit, and their indices must fit 32 bits");
+}
+
+void require_logit(std::size_t index, float logit) {
+  if (std::isnan(logit) || logit == std::numeric_limits<float>::infinity())
+    fail<ArgumentError>({.operation = "sample",
+                         .with = {{"index", std::to_string(index)}, {"logit", std::to_string(logit)}},
+                         .wrong = "a logit is NaN or infinite",
+                         .remedy = "The model's weights or a kernel may be faulty"});
+}
+
 void require_logits(std::span<const float> logits) {
-  check(!logits.empty() && logits.size() <= std::numeric_limits<std::int32_t>::max(), "logits",
-        std::to_string(logits.size()), "there must be at least one logit, and their indices must fit 32 bits");
-  for (std::size_t i = 0; i < logits.size(); ++i)
-    if (std::isnan(logits[i]) || logits[i] == std::numeric_limits<float>::infinity())
-      fail<ArgumentError>({.operation = "sample",
-                           .with = {{"index", std::to_string(i)}, {"logit", std::to_string(logits[i])}},
-                           .wrong = "a logit is NaN or infinite",
-                           .remedy = "The model's weights or a kernel may be faulty"});
+  require_vocabulary(logits.size());
+  for (std::size_t i = 0; i < logits.size(); ++i) require_logit(i, logits[i]);
+}
+
+void require_choice(float largest, std::size_t vocabulary) {
+  check(largest != -std::numeric_limits<float>::infinity(), "logits", std::to_string(vocabulary),
+        "every logit is -infinity");
 }
 
 }  // namespace
@@ -74,26 +86,67 @@ std::int32_t Sampler::sample(std::span<const float> logits, std::span<const std:
   return choose(adjusted(logits, before));
 }
 
-std::span<const float> Sampler::adjusted(std::span<const float> logits, std::span<const std::int32_t> before) {
+std::int64_t Sampler::needed_logits() const {
   const SamplerOptions& o = options_;
-  const bool penalties = (o.repeat_penalty != 1 || o.frequency_penalty != 0 || o.presence_penalty != 0) &&
-                         o.penalty_last != 0 && !before.empty();
-  if (o.logit_bias.empty() && !penalties) return logits;
-  adjusted_.assign(logits.begin(), logits.end());
-  for (const auto& [id, bias] : o.logit_bias) {
-    check(static_cast<std::size_t>(id) < adjusted_.size(), "logit_bias", std::to_string(id),
-          "the model has " + std::to_string(adjusted_.size()) + " tokens");
-    adjusted_[static_cast<std::size_t>(id)] += static_cast<float>(bias);
+  constexpr std::int64_t many = 1 << 20;
+  if ((o.temperature > 0 && o.top_k == 0) || o.top_k > many || o.penalty_last > many) return 0;
+  // Biases and penalties that do not increase logits push at most as many tokens out of the largest logits as there are
+  // adjusted tokens.
+  const auto increases = [](const auto& bias) { return bias.second > 0; };
+  if (std::ranges::any_of(o.logit_bias, increases)) return 0;
+  auto adjusted = static_cast<std::int64_t>(o.logit_bias.size());
+  if (has_penalties()) {
+    if (o.repeat_penalty < 1 || o.frequency_penalty < 0 || o.presence_penalty < 0 || o.penalty_last < 0) return 0;
+    adjusted += o.penalty_last;
   }
-  if (!penalties) return adjusted_;
+  // One more than k shows that there are more than k, which determines the order of the sums in draw().
+  return adjusted + (o.temperature <= 0 ? 1 : o.top_k + 1);
+}
+
+std::int32_t Sampler::sample(std::span<const TokenLogit> largest, std::size_t vocabulary,
+                             std::span<const std::int32_t> before) {
+  require_vocabulary(vocabulary);
+  candidates_.clear();
+  for (const TokenLogit& t : largest) {
+    require_logit(static_cast<std::size_t>(t.id), t.logit);
+    candidates_.push_back({t.logit, t.id, 0.0});
+  }
+  const auto find = [&](std::int32_t id) -> float* {
+    const auto at = std::ranges::lower_bound(candidates_, id, {}, &Candidate::id);
+    return at != candidates_.end() && at->id == id ? &at->logit : nullptr;
+  };
+  adjust(find, vocabulary, before);
+  const Candidate best = *std::ranges::max_element(candidates_, {}, &Candidate::logit);  // the first of equal logits
+  require_choice(best.logit, vocabulary);
+  if (options_.temperature <= 0) return best.id;
+  std::erase_if(candidates_, [](const Candidate& c) { return c.logit == -std::numeric_limits<float>::infinity(); });
+  return draw(best.logit);
+}
+
+bool Sampler::has_penalties() const {
+  const SamplerOptions& o = options_;
+  return (o.repeat_penalty != 1 || o.frequency_penalty != 0 || o.presence_penalty != 0) && o.penalty_last != 0;
+}
+
+/// `find` returns a pointer to the logit of a token, or null if this logit is not needed.
+template <class Find>
+void Sampler::adjust(const Find& find, std::size_t vocabulary, std::span<const std::int32_t> before) {
+  const SamplerOptions& o = options_;
+  for (const auto& [id, bias] : o.logit_bias) {
+    check(static_cast<std::size_t>(id) < vocabulary, "logit_bias", std::to_string(id),
+          "the model has " + std::to_string(vocabulary) + " tokens");
+    if (float* const logit = find(id)) *logit += static_cast<float>(bias);
+  }
+  if (!has_penalties()) return;
   if (o.penalty_last > 0 && before.size() > static_cast<std::size_t>(o.penalty_last))
     before = before.last(static_cast<std::size_t>(o.penalty_last));
   counted_.assign(before.begin(), before.end());
   std::sort(counted_.begin(), counted_.end());
   for (auto at = counted_.begin(); at != counted_.end();) {
     const auto next = std::upper_bound(at, counted_.end(), *at);
-    if (*at >= 0 && static_cast<std::size_t>(*at) < adjusted_.size()) {
-      float& logit = adjusted_[static_cast<std::size_t>(*at)];
+    const bool exists = *at >= 0 && static_cast<std::size_t>(*at) < vocabulary;
+    if (float* const found = exists ? find(*at) : nullptr) {
+      float& logit = *found;
       const auto repeat = static_cast<float>(o.repeat_penalty);
       logit = logit <= 0 ? logit * repeat : logit / repeat;
       logit -= static_cast<float>(next - at) * static_cast<float>(o.frequency_penalty) +
@@ -102,6 +155,12 @@ std::span<const float> Sampler::adjusted(std::span<const float> logits, std::spa
     }
     at = next;
   }
+}
+
+std::span<const float> Sampler::adjusted(std::span<const float> logits, std::span<const std::int32_t> before) {
+  if (options_.logit_bias.empty() && !(has_penalties() && !before.empty())) return logits;
+  adjusted_.assign(logits.begin(), logits.end());
+  adjust([&](std::int32_t id) { return &adjusted_[static_cast<std::size_t>(id)]; }, adjusted_.size(), before);
   return adjusted_;
 }
 
@@ -109,8 +168,7 @@ std::int32_t Sampler::choose(std::span<const float> logits) {
   std::size_t best = 0;
   for (std::size_t i = 0; i < logits.size(); ++i)
     if (logits[i] > logits[best]) best = i;
-  check(logits[best] != -std::numeric_limits<float>::infinity(), "logits", std::to_string(logits.size()),
-        "every logit is -infinity");
+  require_choice(logits[best], logits.size());
   if (options_.temperature <= 0) return static_cast<std::int32_t>(best);
 
   candidates_.clear();

@@ -30,6 +30,12 @@ struct SamplerOptions {
   std::vector<std::pair<std::int32_t, double>> logit_bias = {};
 };
 
+/// A token and its logit.
+struct TokenLogit {
+  float logit;      ///< The logit.
+  std::int32_t id;  ///< The token.
+};
+
 /// Draws tokens. First applies biases and penalties in the same way as llama.cpp, then temperature, top-k, top-p and
 /// min-p in the same order as transformers. (llama.cpp applies the temperature last, so that its top-p and min-p use
 /// different probabilities.) Ties are broken in favour of lower ids.
@@ -46,6 +52,16 @@ class Sampler {
   /// does not advance if an error is thrown.
   std::int32_t sample(std::span<const float> logits, std::span<const std::int32_t> before = {});
 
+  /// Returns a number n: the n largest logits determine the next token, so that the others need not be downloaded. Of
+  /// equal logits, those with smaller ids come first. 1 means that the likeliest token is chosen. 0 means that all
+  /// logits are needed.
+  std::int64_t needed_logits() const;
+
+  /// Like the function above, but takes only the needed_logits() largest of `vocabulary` logits, or more, in ascending
+  /// order of ids. NaN and +infinity are larger than all other logits. Returns the same token.
+  std::int32_t sample(std::span<const TokenLogit> largest, std::size_t vocabulary,
+                      std::span<const std::int32_t> before = {});
+
   /// Returns the logits after biases and penalties are applied. The result is valid until the next call. Throws
   /// ArgumentError if a bias is for a token that does not exist.
   std::span<const float> adjusted(std::span<const float> logits, std::span<const std::int32_t> before);
@@ -61,6 +77,9 @@ class Sampler {
     std::int32_t id;
     double weight;  // unnormalised probability
   };
+  bool has_penalties() const;
+  template <class Find>
+  void adjust(const Find& find, std::size_t vocabulary, std::span<const std::int32_t> before);
   std::int32_t choose(std::span<const float> logits);
   std::int32_t draw(double largest);
 

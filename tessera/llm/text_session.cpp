@@ -50,7 +50,8 @@ void TextSession::reserve(std::int64_t tokens) {
   for (const Device device : std::set(layers.begin(), layers.end())) trim(device);
 }
 
-std::int64_t TextSession::read(std::span<const TokenId> prompt, const GenerateOptions& options) {
+std::int64_t TextSession::read(std::span<const TokenId> prompt, const GenerateOptions& options,
+                               const Sampler& sampler) {
   const auto same = static_cast<std::size_t>(
       std::mismatch(tokens_.begin(), tokens_.end(), prompt.begin(), prompt.end()).first - tokens_.begin());
   // Always read the last token again, because its logits are needed.
@@ -64,7 +65,7 @@ std::int64_t TextSession::read(std::span<const TokenId> prompt, const GenerateOp
     try {
       const Array last = model_.model().forward(piece, cache_);
       if (at + piece.size() == prompt.size())
-        logits_ = last.to_vector<float>();
+        logits_.fetch(last, sampler, options.log_probabilities >= 0);
       else
         last.eval();
     } catch (...) {  // the piece may be partially written
@@ -94,7 +95,7 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
   };
 
   const double begun = now();
-  result.read = read(prompt, options);
+  result.read = read(prompt, options, sampler);
   result.prompt_seconds = now() - begun;
   const double start = now();
   bool going = options.max_tokens > 0, whole = true;
@@ -104,14 +105,14 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
       result.reason = StopReason::cancelled;
       break;
     }
-    const TokenId next = sampler.sample(logits_, tokens_);
+    const TokenId next = logits_.sample(sampler, tokens_);
     if (tokenizer.is_end(next)) {
       result.reason = StopReason::end_token, result.end_token = next;
       break;
     }
     result.tokens.push_back(next);
     if (options.log_probabilities >= 0)
-      result.log_probabilities.push_back(log_probabilities(logits_, next, options.log_probabilities));
+      result.log_probabilities.push_back(log_probabilities(logits_.all(), next, options.log_probabilities));
     // A model may have more logits than its tokenizer has tokens.
     const bool shown = std::find(options.shown.begin(), options.shown.end(), next) != options.shown.end();
     const std::string_view bytes =
@@ -136,7 +137,7 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
         result.reason = StopReason::context_full;
         break;
       }
-      read(instead, options);
+      read(instead, options, sampler);
       if (tokens_.size() < instead.size()) {
         result.reason = StopReason::cancelled;
         break;
@@ -145,7 +146,7 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
     }
     reserve(cache_.length() + 1);
     if (!decoder_) decoder_ = detail::Owner<Decoder>(new Decoder(model_.model(), cache_, recorded_));
-    decoder_->step(next).download(logits_.data());
+    logits_.fetch(decoder_->step(next), sampler, options.log_probabilities >= 0);
     tokens_.push_back(next);
   }
   if (whole) {

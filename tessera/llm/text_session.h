@@ -9,6 +9,7 @@
 #include "tessera/base/callback.h"
 #include "tessera/base/owner.h"
 #include "tessera/llm/decoder.h"
+#include "tessera/llm/fetched_logits.h"
 #include "tessera/llm/language_model.h"
 
 namespace tessera {
@@ -44,9 +45,9 @@ class TextSession {
   void clear();
 
  private:
-  /// Reads the tokens of `prompt` that are not in the cache and computes the logits of the last token, unless
-  /// cancelled. Returns the number of tokens that were read.
-  std::int64_t read(std::span<const TokenId> prompt, const GenerateOptions& options);
+  /// Reads the tokens of `prompt` that are not in the cache and fetches the logits of the last token, unless cancelled.
+  /// Returns the number of tokens that were read.
+  std::int64_t read(std::span<const TokenId> prompt, const GenerateOptions& options, const Sampler& sampler);
   bool cancelled(const GenerateOptions& options) const { return options.cancelled && options.cancelled(); }
   void reserve(std::int64_t tokens);
 
@@ -56,7 +57,7 @@ class TextSession {
   bool recorded_;
   detail::Owner<Decoder> decoder_;  ///< reset when the cache is reallocated
   std::vector<TokenId> tokens_;
-  std::vector<float> logits_;
+  FetchedLogits logits_;  ///< of the last token
 };
 
 }  // namespace tessera

@@ -12,8 +12,10 @@
 #include <limits>
 #include <random>
 
+#include "tessera/device/placement/placement_scope.h"
 #include "tessera/device/queue/queue_core.h"
 #include "tessera/llm/decoder.h"
+#include "tessera/llm/fetched_logits.h"
 #include "tessera/llm/gguf_values.h"
 #include "tessera/llm/gguf_writer.h"
 #include "tessera/llm/language_model.h"
@@ -326,6 +328,67 @@ TEST_P(OnEveryDevice, GreedyTextIsTheSameOnEveryDevice) {
       LanguageModel::load("models/pgdocs-2m-f16.gguf", Device{Backend::cpu, 0}).generate("The VACUUM command", options);
   EXPECT_EQ(here.text, there.text);
   EXPECT_EQ(here.tokens.size(), 24u);
+}
+
+TEST_P(OnEveryDevice, TokensDoNotDependOnWhereTheLargestLogitsAreSelected) {
+  const SamplerOptions all_options[] = {
+      {.temperature = 0},
+      {.temperature = 0.8, .top_k = 40, .top_p = 0.95, .seed = 3},
+      {.temperature = 1.2, .top_k = 256, .top_p = 0.9, .seed = 4, .min_p = 0.01, .repeat_penalty = 1.3},
+      {.temperature = 1, .top_k = 5, .top_p = 1, .frequency_penalty = 0.5, .logit_bias = {{7, -100.0}}},
+      {.temperature = 0, .presence_penalty = 1}};
+  for (const std::int64_t vocabulary : {203, 5000, 20001})
+    for (const SamplerOptions& options : all_options) {
+      Sampler there(options), here(options);
+      FetchedLogits part, all;
+      std::vector<std::int32_t> before;
+      for (int step = 0; step < 4; ++step) {
+        std::vector<float> values = numbers(vocabulary, -9, 9);
+        for (float& v : values) v = step % 2 == 0 ? std::rint(v) : v;  // with equal logits
+        const Array logits = Array::from(values, Shape{1, vocabulary});
+        part.fetch(logits, there, false), all.fetch(logits, here, true);
+        before.push_back(all.sample(here, before));
+        ASSERT_EQ(part.sample(there, std::span(before).first(before.size() - 1)), before.back())
+            << vocabulary << " tokens, step " << step << ", TESSERA_TEST_SEED=" << testing::seed();
+      }
+    }
+  for (const float bad : {NAN, INFINITY}) {
+    std::vector<float> values(5000, 1);
+    values[4321] = bad;
+    for (const double temperature : {0.0, 1.0}) {
+      Sampler sampler({.temperature = temperature});
+      FetchedLogits logits;
+      logits.fetch(Array::from(values), sampler, false);
+      expect_contains(text_of<ArgumentError>([&] { logits.sample(sampler, {}); }), {"index = 4321", "NaN or infinite"});
+    }
+  }
+}
+
+TEST_P(OnEveryDevice, OnlyTheNeededLogitsAreDownloaded) {
+  const auto model = LanguageModel::load("models/pgdocs-2m-q8_0.gguf", GetParam());
+  const auto vocabulary = static_cast<std::uint64_t>(model.model().config().vocabulary);
+  struct Case {
+    SamplerOptions sampling;
+    std::uint64_t bytes;  ///< of each token
+  };
+  const Case cases[] = {{{.temperature = 0}, 4},
+                        {{.seed = 1}, 8 * 41},
+                        {{.seed = 2, .repeat_penalty = 1.1}, 8 * (41 + 64)},
+                        {{.top_k = 0, .seed = 3}, 4 * vocabulary}};
+  for (const auto& [sampling, bytes] : cases) {
+    GenerateOptions options{.sampling = sampling, .max_tokens = 12};
+    GenerateResult result;
+    std::uint64_t downloaded = 0;
+    {
+      const Placement placement;
+      result = model.generate("The VACUUM command", options);
+      for (const auto& copies : placement.log().copies) downloaded += copies.to_host_bytes;
+    }
+    const std::uint64_t chosen = result.tokens.size() + (result.reason == StopReason::end_token);
+    EXPECT_EQ(downloaded, bytes * chosen) << bytes << " bytes for each of " << chosen << " tokens";
+    options.log_probabilities = 0;  // downloads all logits
+    EXPECT_EQ(model.generate("The VACUUM command", options).tokens, result.tokens) << bytes;
+  }
 }
 
 TEST(LanguageModels, StreamWholeCharactersAndCanBeStopped) {

@@ -17,6 +17,7 @@
 
 #include "tessera/base/error.h"
 #include "tessera/base/philox.h"
+#include "tessera/testing/testing.h"
 
 namespace tessera {
 namespace {
@@ -298,6 +299,83 @@ TEST(Sampler, PenaltiesApplyToPreviousTokens) {
   EXPECT_EQ(Sampler(first).sample(logits), 1);
   // Greedy choices use the adjusted logits, too. Previous tokens outside of the vocabulary are ignored.
   EXPECT_EQ(Sampler({.temperature = 0, .presence_penalty = 9}).sample(logits, std::vector<std::int32_t>{0, 70}), 2);
+}
+
+// The `n` largest logits in ascending order of ids; NaN and infinity are the largest.
+std::vector<TokenLogit> largest(const std::vector<float>& logits, std::int64_t n) {
+  std::vector<TokenLogit> out;
+  for (const float logit : logits) out.push_back({logit, static_cast<std::int32_t>(out.size())});
+  std::ranges::stable_sort(out, std::ranges::greater{},
+                           [](const TokenLogit& t) { return std::isnan(t.logit) ? infinity : t.logit; });
+  out.resize(std::min(out.size(), static_cast<std::size_t>(n)));
+  std::ranges::sort(out, {}, &TokenLogit::id);
+  return out;
+}
+
+TEST(Sampler, NeededLogitsDetermineTheToken) {
+  const std::uint64_t seed = testing::seed();
+  std::mt19937_64 random(seed);
+  const auto below = [&](std::uint64_t n) { return static_cast<std::int64_t>(random() % n); };
+  int parts = 0;
+  for (int number = 0; number < 300; ++number) {
+    SamplerOptions o{.temperature = number % 5 == 0 ? 0.0 : 0.7, .top_k = below(50), .seed = random()};
+    o.top_p = number % 2 == 0 ? 1 : 0.8, o.min_p = number % 3 == 0 ? 0.1 : 0;
+    if (number % 4 == 1) o.repeat_penalty = 1.5, o.penalty_last = below(30);
+    if (number % 4 == 2) o.frequency_penalty = 0.4, o.presence_penalty = 0.3, o.penalty_last = below(30);
+    if (number % 7 == 3) o.logit_bias = {{5, -infinity}, {9, -1.5}, {5, -1.0}};
+    if (number % 20 == 19) o.repeat_penalty = 0.5;  // all logits are needed
+    Sampler all(o), part(o);
+    const std::int64_t needed = part.needed_logits();
+    if (needed == 0) {
+      EXPECT_TRUE(o.top_k == 0 || o.repeat_penalty < 1) << number;
+      continue;
+    }
+    ++parts;
+    std::vector<float> logits(number % 6 == 0 ? 40 : 400);
+    std::vector<std::int32_t> before;
+    for (int step = 0; step < 25; ++step) {
+      // Many logits are equal, and some are -infinity.
+      for (float& l : logits) {
+        const std::int64_t v = below(number % 3 == 0 ? 8 : 4000);
+        l = v == 0 || (number % 9 == 0 && below(10) != 0) ? -infinity : static_cast<float>(v) * 0.01f - 2;
+      }
+      logits[10] = 0.5f;
+      const std::int32_t want = all.sample(logits, before);
+      ASSERT_EQ(part.sample(largest(logits, needed), logits.size(), before), want)
+          << "case " << number << ", step " << step << ", TESSERA_TEST_SEED=" << seed;
+      before.push_back(step % 3 == 0 ? static_cast<std::int32_t>(below(400)) : want);
+    }
+    EXPECT_EQ(all.draws(), part.draws());
+  }
+  EXPECT_GT(parts, 200);
+  EXPECT_EQ(Sampler({.temperature = 0}).needed_logits(), 1);
+  EXPECT_EQ(Sampler({.temperature = 1, .top_k = 0}).needed_logits(), 0);
+  EXPECT_EQ(Sampler({.temperature = 0, .logit_bias = {{1, 0.5}}}).needed_logits(), 0);
+  EXPECT_EQ(Sampler({.temperature = 0, .presence_penalty = -1}).needed_logits(), 0);
+  EXPECT_EQ(Sampler({.temperature = 0, .presence_penalty = 1, .penalty_last = -1}).needed_logits(), 0);
+}
+
+TEST(Sampler, ErrorsAreTheSameForTheLargestLogits) {
+  const auto error = [](auto&& sample) {
+    try {
+      sample();
+    } catch (const ArgumentError& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  const std::vector<float> bad[] = {
+      {1, 2, infinity, 3, NAN}, {1, NAN, 2, infinity}, {-infinity, -infinity}, {}, {1, 2}};
+  for (const double temperature : {0.0, 1.0})
+    for (const std::vector<float>& logits : bad) {
+      SamplerOptions o{.temperature = temperature, .top_k = 1};
+      if (logits.size() == 2 && logits[0] == 1) o.logit_bias = {{2, -1.0}};
+      Sampler s(o);
+      const std::string want = error([&] { s.sample(logits); });
+      EXPECT_NE(want, "no error");
+      EXPECT_EQ(error([&] { s.sample(largest(logits, s.needed_logits()), logits.size()); }), want);
+      EXPECT_EQ(s.draws(), 0u);
+    }
 }
 
 TEST(Sampler, LogProbabilitiesIgnoreTemperatureAndPenalties) {
