@@ -23,13 +23,28 @@ Decoder::Decoder(const Llama& model, KeyValueCache& cache, bool recorded)
 const Array& Decoder::step(std::int32_t token) {
   if (!recorded_) return parts_.back().result = model_.forward(std::span(&token, 1), cache_).eval();
   model_.check_tokens(std::span(&token, 1), cache_);
+  return run_parts(token, nullptr);
+}
+
+const Array& Decoder::step(const Array& token) {
+  const std::int32_t known = 0;
+  model_.check_tokens(std::span(&known, 1), cache_);
+  return run_parts(known, &token);
+}
+
+const Array& Decoder::run_parts(std::int32_t token, const Array* in_memory) {
   const std::array<std::int32_t, 2> now = {token, static_cast<std::int32_t>(cache_.length_)};
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const Llama::Part& layers = model_.parts_[i];
     Part& part = parts_[i];
     Queue& queue = current_queue(layers.device);
     if (!part.inputs) part.inputs = Array::empty({2}, DType::i32, layers.device);
-    queue.upload(part.inputs->view_for_writing(), now.data());
+    if (in_memory) {
+      queue.copy(part.inputs->slice(0, 0, 1).view_for_writing(), in_memory->view());
+      queue.upload(part.inputs->slice(0, 1, 2).view_for_writing(), &now[1]);
+    } else {
+      queue.upload(part.inputs->view_for_writing(), now.data());
+    }
     if (i > 0) {  // copies between devices are not recorded
       const Array before = parts_[i - 1].result.to(layers.device);
       if (!part.x) part.x = Array::empty(before.shape(), before.dtype(), layers.device);

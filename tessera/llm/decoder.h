@@ -22,6 +22,12 @@ class Decoder {
   /// an error is thrown.
   const Array& step(std::int32_t token);
 
+  /// The same for a token in memory of the model's device, i32 (1,), which the host does not have to know. The caller
+  /// must ensure that it is in the vocabulary. Requires takes_arrays().
+  const Array& step(const Array& token);
+  /// True if steps are recorded and all layers are on one device. The token is then read from device memory.
+  bool takes_arrays() const { return recorded_ && parts_.size() == 1; }
+
   /// The recorded sequence of consecutive layers on one device; by default of the first ones. It is invalid before the
   /// second step, and if steps are not recorded.
   const Sequence& sequence(std::size_t part = 0) const { return parts_.at(part).sequence.sequence(); }
@@ -36,6 +42,8 @@ class Decoder {
     const QueueCore* recorded_in = nullptr;  ///< the queue on which the sequence was recorded
     CheckedSequence sequence{CheckedSequence::most_unchecked};
   };
+  /// Runs all layers for a token, which is either a number or in memory.
+  const Array& run_parts(std::int32_t token, const Array* in_memory);
   void run_recorded(Part& part, Queue& queue, const Callback<void()>& work);
 
   const Llama& model_;

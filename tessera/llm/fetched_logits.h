@@ -3,22 +3,36 @@
 // a few bytes are downloaded instead of 4 bytes for each token of the vocabulary.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "tessera/array/array.h"
+#include "tessera/base/owner.h"
 #include "tessera/llm/sampler.h"
 
 namespace tessera {
 
+class StagedDownload;
+
 /// Logits of one token. Memory is reused between calls.
 class FetchedLogits {
  public:
-  /// Waits for `logits`, f32 (1, vocabulary), and downloads those that `sampler` needs, or all of them.
+  FetchedLogits();
+  ~FetchedLogits();
+  /// Downloads the logits that `sampler` needs, or all of them, from `logits`, f32 (1, vocabulary). If the likeliest
+  /// token is chosen, this only starts the download on devices that support it (start_download in staging.h).
   void fetch(const Array& logits, const Sampler& sampler, bool all);
 
-  /// Returns the token that Sampler::sample chooses for the logits, and throws its errors. The sampler must have the
-  /// same options as the one that was passed to fetch().
+  /// Waits until the logits are on the host.
+  void wait();
+
+  /// If the host has not waited for a token that the device has chosen, returns the token, i32 (1,). If a logit is NaN
+  /// or infinite, this is the first such token, for which sample() throws.
+  std::optional<Array> token_on_device() const;
+
+  /// Waits, and returns the token that Sampler::sample chooses for the logits. Throws its errors. The sampler must have
+  /// the same options as the one that was passed to fetch().
   std::int32_t sample(Sampler& sampler, std::span<const std::int32_t> before);
 
   /// All logits. Requires that fetch() was called with `all`.
@@ -29,7 +43,10 @@ class FetchedLogits {
   Part part_ = everything;
   std::vector<float> all_;           ///< everything
   std::vector<TokenLogit> largest_;  ///< largest
-  std::int32_t token_ = 0;           ///< token
+  Array chosen_;                     ///< token: the result of ops::finite_argmax
+  std::int32_t token_ = 0;           ///< token: negative if its logit is not finite
+  bool pending_ = false;             ///< token: `download_` was not waited for
+  detail::Owner<StagedDownload> download_;
   std::size_t vocabulary_ = 0;
 };
 

@@ -64,10 +64,12 @@ std::int64_t TextSession::read(std::span<const TokenId> prompt, const GenerateOp
     reserve(static_cast<std::int64_t>(at + piece.size()));
     try {
       const Array last = model_.model().forward(piece, cache_);
-      if (at + piece.size() == prompt.size())
-        logits_.fetch(last, sampler, options.log_probabilities >= 0);
-      else
+      if (at + piece.size() == prompt.size()) {
+        logits_[last_].fetch(last, sampler, options.log_probabilities >= 0);
+        logits_[last_].wait();
+      } else {
         last.eval();
+      }
     } catch (...) {  // the piece may be partially written
       cache_.truncate(static_cast<std::int64_t>(at));
       throw;
@@ -76,6 +78,24 @@ std::int64_t TextSession::read(std::span<const TokenId> prompt, const GenerateOp
     at += piece.size();
   }
   return static_cast<std::int64_t>(at - begin);
+}
+
+Decoder& TextSession::decoder() {
+  reserve(cache_.length() + 1);
+  if (!decoder_) decoder_ = detail::Owner<Decoder>(new Decoder(model_.model(), cache_, recorded_));
+  return *decoder_;
+}
+
+bool TextSession::step_ahead(const Sampler& sampler) {
+  const std::optional<Array> token = logits_[last_].token_on_device();
+  if (!token || !decoder_ || !decoder_->takes_arrays() || cache_.length() >= cache_.capacity()) return false;
+  try {
+    logits_[1 - last_].fetch(decoder_->step(*token), sampler, false);
+  } catch (const OutOfMemory&) {  // thrown again if the text needs this step
+    cache_.truncate(length());
+    return false;
+  }
+  return true;
 }
 
 GenerateResult TextSession::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
@@ -100,19 +120,25 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
   const double start = now();
   bool going = options.max_tokens > 0, whole = true;
   if (tokens_.size() < prompt.size()) result.reason = StopReason::cancelled, going = false;
+  // Drops a step of a token that the text does not contain.
+  struct DropAhead {
+    ~DropAhead() { session.cache_.truncate(std::min(session.cache_.length(), session.length())); }
+    TextSession& session;
+  } const drop_ahead{*this};
   while (going) {
     if (cancelled(options)) {
       result.reason = StopReason::cancelled;
       break;
     }
-    const TokenId next = logits_.sample(sampler, tokens_);
+    const bool ahead = static_cast<std::int64_t>(result.tokens.size()) + 1 < options.max_tokens && step_ahead(sampler);
+    const TokenId next = logits_[last_].sample(sampler, tokens_);
     if (tokenizer.is_end(next)) {
       result.reason = StopReason::end_token, result.end_token = next;
       break;
     }
     result.tokens.push_back(next);
     if (options.log_probabilities >= 0)
-      result.log_probabilities.push_back(log_probabilities(logits_.all(), next, options.log_probabilities));
+      result.log_probabilities.push_back(log_probabilities(logits_[last_].all(), next, options.log_probabilities));
     // A model may have more logits than its tokenizer has tokens.
     const bool shown = std::find(options.shown.begin(), options.shown.end(), next) != options.shown.end();
     const std::string_view bytes =
@@ -131,7 +157,7 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
       result.reason = StopReason::max_tokens;
       break;
     }
-    if (cache_.length() >= context_) {
+    if (length() >= context_) {
       const std::vector<TokenId> instead = shift_context ? shift_context(result.tokens) : std::vector<TokenId>();
       if (instead.empty() || static_cast<std::int64_t>(instead.size()) > context_) {
         result.reason = StopReason::context_full;
@@ -144,9 +170,10 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
       }
       continue;
     }
-    reserve(cache_.length() + 1);
-    if (!decoder_) decoder_ = detail::Owner<Decoder>(new Decoder(model_.model(), cache_, recorded_));
-    logits_.fetch(decoder_->step(next), sampler, options.log_probabilities >= 0);
+    if (ahead)
+      last_ = 1 - last_;
+    else
+      logits_[last_].fetch(decoder().step(next), sampler, options.log_probabilities >= 0);
     tokens_.push_back(next);
   }
   if (whole) {

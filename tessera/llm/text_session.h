@@ -48,6 +48,13 @@ class TextSession {
   /// Reads the tokens of `prompt` that are not in the cache and fetches the logits of the last token, unless cancelled.
   /// Returns the number of tokens that were read.
   std::int64_t read(std::span<const TokenId> prompt, const GenerateOptions& options, const Sampler& sampler);
+  /// Prepares the next step.
+  Decoder& decoder();
+  /// If the device has chosen the next token, starts the step of this token, so that the device continues while the
+  /// host waits for the token. Returns false if nothing was started. Otherwise the cache has one more token than
+  /// `tokens_`.
+  bool step_ahead(const Sampler& sampler);
+  std::int64_t length() const { return static_cast<std::int64_t>(tokens_.size()); }
   bool cancelled(const GenerateOptions& options) const { return options.cancelled && options.cancelled(); }
   void reserve(std::int64_t tokens);
 
@@ -57,7 +64,8 @@ class TextSession {
   bool recorded_;
   detail::Owner<Decoder> decoder_;  ///< reset when the cache is reallocated
   std::vector<TokenId> tokens_;
-  FetchedLogits logits_;  ///< of the last token
+  FetchedLogits logits_[2];  ///< of the last token, and of the token after it if step_ahead() was called
+  std::size_t last_ = 0;     ///< index in `logits_` of the last token's logits
 };
 
 }  // namespace tessera

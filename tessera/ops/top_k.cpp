@@ -23,7 +23,7 @@ Array row_of(const char* operation, const Array& x) {
 }
 
 /// Launches `spec` until one block remains. Each block returns at most k pairs. With `spec.single`, the last launch
-/// returns an index.
+/// returns the result of finite_argmax.
 Array select(TopKSpec spec, Array x, std::int64_t k) {
   static auto& family = *new KernelFamily<TopKSpec>(trace_top_k);
   const Device device = x.device();
@@ -32,7 +32,7 @@ Array select(TopKSpec spec, Array x, std::int64_t k) {
     const std::int64_t blocks = ceil_div(n, portion), last = n - (blocks - 1) * portion;
     const std::int64_t left = (blocks - 1) * k + std::min(k, last);
     spec.finite = spec.single && blocks == 1;
-    Array out = Array::empty(spec.finite ? Shape{1} : Shape{left, 2}, DType::i32, device);
+    Array out = Array::empty(spec.finite ? Shape{3} : Shape{left, 2}, DType::i32, device);
     std::vector<LaunchArgument> args = {x.view(), out.view(), LaunchArgument::index(n)};
     if (!spec.single) args.push_back(LaunchArgument::index(k));
     family(spec).launch({static_cast<std::uint64_t>(blocks), 1, 1}, std::span(args));

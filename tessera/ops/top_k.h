@@ -16,8 +16,9 @@ std::int64_t most_top_k(Device device);
 /// such a row, and ArgumentError unless k is between 1 and the smaller of n and most_top_k.
 Array top_k(const Array& x, std::int64_t k);
 
-/// Returns the index of the largest element of a row x, f32 (n,) or (1, n), as i32 (1,). The index is -1 if this
-/// element is NaN or infinite. Throws DtypeError or ShapeError if x is not such a row or is empty.
+/// Returns the index of the largest element of a row x, f32 (n,) or (1, n). The result is i32 (3,): the index, or -1 if
+/// the element is NaN or infinite; the bits of the element; its index. Throws DtypeError or ShapeError if x is not such
+/// a row or is empty.
 Array finite_argmax(const Array& x);
 
 }  // namespace tessera::ops

@@ -73,9 +73,11 @@ ir::Function trace_top_k(const TopKSpec& spec) {
     for (std::uint32_t e = spec.each; e-- > 0;) at = ir::select(keys[e] == most, begin + static_cast<int>(e), at);
     at = ir::block_min(at);
     ir::if_(ir::thread_id() == 0, [&] {
-      if (!spec.finite) return store(block, bits_of(at, at < n), at);
+      const ir::Value value = bits_of(at, at < n);
+      if (!spec.finite) return store(block, value, at);
       const ir::Value finite = most != word(largest_key) && most != word(smallest_key);
       out.store(0, ir::select(finite, index_of(at), ir::literal(DType::i32, -1)));
+      out.store(1, ir::bitcast(DType::i32, value)), out.store(2, index_of(at));
     });
     return builder.finish();
   }

@@ -12,7 +12,7 @@ struct TopKSpec {
   std::uint32_t threads = 512;
   bool pairs = false;   ///< the input has pairs of bits and index, as the output
   bool single = false;  ///< k is 1; the kernel has no parameter for it
-  bool finite = false;  ///< with `single`: writes only the index, or -1 if the element is NaN or infinite
+  bool finite = false;  ///< with `single`: the result is that of finite_argmax
   static constexpr std::uint32_t each = 8;
   std::int64_t portion() const { return std::int64_t{threads} * each; }
   friend bool operator==(const TopKSpec&, const TopKSpec&) = default;

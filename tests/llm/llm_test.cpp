@@ -12,6 +12,7 @@
 #include <limits>
 #include <random>
 
+#include "tessera/device/memory/staging.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/device/queue/queue_core.h"
 #include "tessera/llm/decoder.h"
@@ -19,6 +20,7 @@
 #include "tessera/llm/gguf_values.h"
 #include "tessera/llm/gguf_writer.h"
 #include "tessera/llm/language_model.h"
+#include "tessera/llm/text_session.h"
 #include "tessera/ops/transformer_layer.h"
 #include "tests/llm/reference_llama.h"
 #include "tests/support/errors.h"
@@ -389,6 +391,71 @@ TEST_P(OnEveryDevice, OnlyTheNeededLogitsAreDownloaded) {
     options.log_probabilities = 0;  // downloads all logits
     EXPECT_EQ(model.generate("The VACUUM command", options).tokens, result.tokens) << bytes;
   }
+}
+
+// Greedy steps may be started before the host knows their token. Log probabilities prevent this.
+TEST_P(OnEveryDevice, StepsAheadDoNotChangeHowTextsEnd) {
+  const auto model = LanguageModel::load("models/pgdocs-2m-q8_0.gguf", GetParam());
+  const auto prompt = model.tokenizer().encode("The VACUUM command");
+  GenerateOptions options{.sampling = {.temperature = 0}, .max_tokens = 20, .cache_dtype = DType::f32};
+  const GenerateResult whole = model.generate(prompt, options);
+  ASSERT_EQ(whole.tokens.size(), 20u);
+  TextSession ahead(model, 512, DType::f32), plain(model, 512, DType::f32);
+  // The text ends after `pieces` calls of the callback or `checks` calls of `cancelled`, if they are not 0.
+  const auto compare = [&](const GenerateOptions& how, StopReason reason, int pieces = 0, int checks = 0) {
+    const auto run = [&](TextSession& session, bool plainly) {
+      GenerateOptions o = how;
+      int seen = 0, checked = 0;
+      if (plainly) o.log_probabilities = 0;
+      o.cancelled = [&] { return ++checked == checks; };
+      return session.generate(prompt, o, [&](std::string_view) { return ++seen != pieces; });
+    };
+    const GenerateResult a = run(ahead, false), b = run(plain, true);
+    EXPECT_EQ(a.tokens, b.tokens);
+    EXPECT_EQ(a.text, b.text);
+    EXPECT_EQ(a.reason, reason);
+    EXPECT_EQ(b.reason, reason);
+    EXPECT_TRUE(std::ranges::equal(ahead.tokens(), plain.tokens()));
+  };
+  for (const std::int64_t most : {20, 1, 2, 3, 7}) {
+    GenerateOptions some = options;
+    some.max_tokens = most;
+    compare(some, StopReason::max_tokens);
+  }
+  GenerateOptions stopped = options;
+  stopped.stop = {whole.text.substr(whole.text.size() / 2, 4)};
+  compare(stopped, StopReason::stop_text);
+  for (const int pieces : {1, 5}) compare(options, StopReason::cancelled, pieces);
+  for (const int checks : {2, 3, 8}) compare(options, StopReason::cancelled, 0, checks);
+  // The fifth token is emitted after the sixth was started, if the host can wait for one download only.
+  StagedDownload download;
+  const Array number = Array::ones({1});
+  const bool waits = !start_download(download, current_queue(GetParam()), number.view());
+  std::uint64_t seen = 0, started = 0;
+  {
+    const Placement placement;
+    ahead.generate(prompt, options, [&](std::string_view) {
+      if (++seen != 5) return true;
+      for (const auto& k : placement.log().kernels) started += k.kernel.starts_with("finite_argmax") ? k.launches : 0;
+      return false;
+    });
+  }
+  EXPECT_EQ(started, waits ? 5u : 6u);
+  // An exception from the callback leaves the session usable.
+  int pieces = 0;
+  const auto throws = [&](std::string_view) {
+    if (++pieces == 6) throw std::runtime_error("no");
+    return true;
+  };
+  EXPECT_THROW(ahead.generate(prompt, options, throws), std::runtime_error);
+  compare(options, StopReason::max_tokens);
+  // The context ends while steps are ahead.
+  const auto context = static_cast<std::int64_t>(prompt.size()) + 6;
+  TextSession small(model, context, DType::f32, TextSession::Memory::at_once);
+  const GenerateResult full = small.generate(prompt, options);
+  EXPECT_EQ(full.reason, StopReason::context_full);
+  EXPECT_TRUE(std::ranges::equal(full.tokens, std::span(whole.tokens).first(7)));
+  EXPECT_EQ(small.tokens().size(), static_cast<std::size_t>(context));
 }
 
 TEST(LanguageModels, StreamWholeCharactersAndCanBeStopped) {

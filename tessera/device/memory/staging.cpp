@@ -52,58 +52,54 @@ std::uint64_t StagingPool::trim() noexcept {
   return pieces.size() * piece_bytes;
 }
 
-namespace {
+StagedDownload::~StagedDownload() {
+  if (memory_.host == nullptr) return;
+  if (use_.queue) core_->wait_ended(use_);
+  core_->device().staging.give(memory_);
+}
 
-/// A staging buffer that queued work may be writing. The destructor waits for that work and returns the buffer to the
-/// pool.
-struct Piece {
-  explicit Piece(QueueCore& queue) : core(queue) {}
-  Piece(const Piece&) = delete;
-  Piece& operator=(const Piece&) = delete;
-  ~Piece() {
-    if (memory.host == nullptr) return;
-    if (use.queue) core.wait_ended(use);
-    core.device().staging.give(memory);
+bool StagedDownload::start(Queue& queue, const BufferView& from, const std::string& name) {
+  if (use_.queue) core_->wait_ended(use_);
+  use_ = {};
+  if (core_.get() != &queue.core()) {
+    if (memory_.host != nullptr) core_->device().staging.give(std::exchange(memory_, {}));
+    core_ = queue.core().shared_from_this();
   }
-  QueueCore& core;
-  Allocation memory;
-  QueueUse use;
-  std::uint64_t bytes = 0;
-};
+  if (memory_.host == nullptr) memory_ = core_->device().staging.take();
+  if (memory_.host == nullptr) return false;
+  bytes_ = from.bytes();
+  from.storage->before_read(queue);
+  core_->submit(
+      name, [&](DriverQueue& driver) { driver.copy(memory_, 0, from.storage->allocation(), from.byte_offset, bytes_); },
+      [&](const QueueUse& use) {
+        use_ = use;
+        if (use.queue) core_->record(use_);  // an event for this buffer only, not for later work
+        from.storage->after_read(use_);
+      });
+  return true;
+}
 
-}  // namespace
+const std::byte* StagedDownload::wait() {
+  if (use_.queue) core_->wait(use_);
+  use_ = {};
+  return memory_.host;
+}
 
 bool copy_through_pinned(Queue& target, const BufferView& to, Queue& source, const BufferView& from,
                          const std::string& name) {
-  QueueCore& core = source.core();
   const std::uint64_t bytes = to.bytes();
-  Piece pieces[2] = {Piece(core), Piece(core)};
-  const auto fetch = [&](Piece& piece, std::uint64_t at) {
-    if (piece.memory.host == nullptr) piece.memory = core.device().staging.take();
-    if (piece.memory.host == nullptr) return false;
-    piece.bytes = std::min<std::uint64_t>(StagingPool::piece_bytes, bytes - at);
-    from.storage->before_read(source);
-    core.submit(
-        name,
-        [&](DriverQueue& driver) {
-          driver.copy(piece.memory, 0, from.storage->allocation(), from.byte_offset + at, piece.bytes);
-        },
-        [&](const QueueUse& use) {
-          piece.use = use;
-          if (use.queue) core.record(piece.use);  // an event for this buffer only, not for the next one
-          from.storage->after_read(piece.use);
-        });
-    return true;
+  StagedDownload pieces[2];
+  const auto fetch = [&](StagedDownload& piece, std::uint64_t at) {
+    const std::uint64_t part = std::min<std::uint64_t>(StagingPool::piece_bytes, bytes - at);
+    return piece.start(source, {from.storage, from.byte_offset + at, part, DType::u8}, name);
   };
   if (!fetch(pieces[0], 0)) return false;
   std::size_t now = 0;
   for (std::uint64_t at = 0; at < bytes;) {
-    Piece& piece = pieces[now];
-    const std::uint64_t next = at + piece.bytes;
+    StagedDownload& piece = pieces[now];
+    const std::uint64_t part = piece.bytes(), next = at + part;
     const bool ahead = next < bytes && fetch(pieces[1 - now], next);
-    if (piece.use.queue) core.wait(piece.use);
-    piece.use = {};
-    target.upload({to.storage, to.byte_offset + at, piece.bytes, DType::u8}, piece.memory.host);
+    target.upload({to.storage, to.byte_offset + at, part, DType::u8}, piece.wait());
     if (ahead)
       now = 1 - now;
     else if (next < bytes)

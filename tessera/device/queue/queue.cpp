@@ -274,6 +274,17 @@ void Queue::download(void* to, const BufferView& from) {
   count(core_->device(), PlacementAccess::Direction::to_host, bytes);
 }
 
+bool start_download(StagedDownload& download, Queue& queue, const BufferView& from) {
+  check_view("download", from, queue.device());
+  if (queue.core().immediate() || from.storage->allocation().host != nullptr) return false;
+  PlacementAccess::check("copy", download_name, queue.device());
+  Recorder::refuse("download");
+  if (!download.start(queue, from, download_name)) return false;
+  trace("download from", queue.device(), from.bytes());
+  count(queue.core().device(), PlacementAccess::Direction::to_host, from.bytes());
+  return true;
+}
+
 void Queue::copy(const BufferView& to, const BufferView& from) {
   check_view("copy", to, std::nullopt);
   check_view("copy", from, std::nullopt);

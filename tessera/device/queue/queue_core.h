@@ -37,6 +37,8 @@ class QueueCore : public std::enable_shared_from_this<QueueCore> {
   }
 
   OpenDevice& device() { return device_; }
+  /// True if all work has finished when it has been submitted.
+  bool immediate() const { return immediate_; }
 
   /// Submits work with `put(DriverQueue&)`. `name` appears in error messages and must stay valid for the process's
   /// lifetime.

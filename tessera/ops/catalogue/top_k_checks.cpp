@@ -27,8 +27,6 @@ std::vector<double> contents(Contents kind, std::int64_t n, Random& random) {
   return x;
 }
 
-bool is_finite_argmax(double x) { return std::abs(x) <= std::numeric_limits<float>::max(); }
-
 /// k = 0: checks finite_argmax.
 double check_top_k(std::int64_t n, std::int64_t k, Contents kind, Device device, std::uint64_t seed) {
   Random random(seed);
@@ -41,18 +39,19 @@ double check_top_k(std::int64_t n, std::int64_t k, Contents kind, Device device,
   };
   std::ranges::stable_sort(order, [&](std::int64_t a, std::int64_t b) { return at(a) > at(b); });
   const Array row = array_of(x, {n}, DType::f32, device);
+  const auto bits = [&](std::int64_t i) {
+    return static_cast<double>(std::bit_cast<std::int32_t>(static_cast<float>(x[static_cast<std::size_t>(i)])));
+  };
   std::vector<double> wanted, got;
   if (k == 0) {
-    wanted = {is_finite_argmax(at(order[0])) ? static_cast<double>(order[0]) : -1};
-    got = poisoned(device, 4, [&] { return finite_argmax(row); });
+    const auto first = static_cast<double>(order[0]);
+    wanted = {std::abs(at(order[0])) <= std::numeric_limits<float>::max() ? first : -1, bits(order[0]), first};
+    got = poisoned(device, 12, [&] { return finite_argmax(row); });
   } else {
     k = std::min({k, n, most_top_k(device)});
     order.resize(static_cast<std::size_t>(k));
     std::ranges::sort(order);
-    for (const std::int64_t i : order) {
-      const auto bits = std::bit_cast<std::int32_t>(static_cast<float>(x[static_cast<std::size_t>(i)]));
-      wanted.push_back(bits), wanted.push_back(static_cast<double>(i));
-    }
+    for (const std::int64_t i : order) wanted.push_back(bits(i)), wanted.push_back(static_cast<double>(i));
     got = poisoned(device, static_cast<std::uint64_t>(8 * k), [&] { return top_k(row, k); });
   }
   return worst(got, wanted, 0, 0);
