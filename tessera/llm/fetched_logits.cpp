@@ -9,6 +9,17 @@
 
 namespace tessera {
 
+namespace {
+
+/// True if the device selects the `needed` largest logits. In a small vocabulary in host memory, the host is faster.
+bool selects(const Array& logits, std::int64_t needed) {
+  const std::int64_t vocabulary = logits.size();
+  if (is_built_in(logits.device().backend) && vocabulary < 4096) return false;
+  return needed != 0 && needed <= ops::most_top_k(logits.device()) && needed < vocabulary;
+}
+
+}  // namespace
+
 FetchedLogits::FetchedLogits() : download_(new StagedDownload) {}
 FetchedLogits::~FetchedLogits() = default;
 
@@ -17,7 +28,7 @@ void FetchedLogits::fetch(const Array& logits, const Sampler& sampler, bool all)
   pending_ = false;
   vocabulary_ = static_cast<std::size_t>(logits.size());
   const std::int64_t needed = sampler.needed_logits();
-  if (all || needed == 0 || needed > ops::most_top_k(logits.device()) || needed >= logits.size()) {
+  if (all || !selects(logits, needed)) {
     part_ = everything;
     all_.resize(vocabulary_);
     logits.download(all_.data());
