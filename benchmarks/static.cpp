@@ -217,6 +217,21 @@ std::vector<KernelReport> merged(const std::vector<KernelReport>& reports) {
   return all;
 }
 
+/// Returns why the longest loop of a kernel has more than two groups of loads.
+std::string reason_for_groups(const std::string& kernel) {
+  const std::pair<const char*, const char*> reasons[] = {
+      {"linear_f16_vector", "each 16-bit load changes half of a register, so the other half is waited for"},
+      {"linear_", "the activations of several tokens and the words of a weight do not fit in the registers together"},
+      {"attention_", "keys are reduced to scores before values are used, for all queries that share them"},
+      {"matmul_", "tiles are copied to shared memory a few elements at a time"},
+      {"argmax_of_parts", "one block combines the parts, which takes less time than its launch"},
+      {"fused_", "the compiler loads the inputs of an expression in its order"},
+      {"rms_norm", "weights are loaded after the sum of the row, where registers do not hold both"}};
+  for (const auto& [prefix, reason] : reasons)
+    if (kernel.starts_with(prefix)) return reason;
+  return "not examined";
+}
+
 /// The time of all launches of a layer.
 std::string sum_of(const std::string& name, const std::vector<KernelReport>& reports) {
   double seconds = 0;
@@ -269,6 +284,7 @@ std::string compare(const std::vector<std::string>& earlier, const std::vector<s
 void print_table(const ReportTarget& target, const std::string& part) {
   bool first = true;
   std::vector<std::string> sums;
+  std::map<std::string, std::uint32_t> split;
   for (const Case& c : cases()) {
     if (c.name.find(part) == std::string::npos) continue;
     std::vector<KernelReport> reports;
@@ -287,12 +303,18 @@ void print_table(const ReportTarget& target, const std::string& part) {
           "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
           heading_of(reports[0]).c_str());
     first = false;
-    for (const KernelReport& r : merged(reports)) std::printf("%s\n", row_of(c.name, r).c_str());
+    for (const KernelReport& r : merged(reports)) {
+      std::printf("%s\n", row_of(c.name, r).c_str());
+      if (r.loops && r.loops->groups > 2) split[r.kernel] = r.loops->groups;
+    }
     if (c.name.starts_with("layer")) sums.push_back(sum_of(c.name, reports));
     std::fflush(stdout);
   }
   if (!sums.empty()) std::printf("\n");
   for (const std::string& sum : sums) std::printf("%s\n", sum.c_str());
+  if (!split.empty()) std::printf("\nMore than two groups of loads:\n\n");
+  for (const auto& [kernel, groups] : split)
+    std::printf("- %s (%u): %s\n", kernel.c_str(), groups, reason_for_groups(kernel).c_str());
 }
 
 /// Compares all kernels with an earlier table. Returns the exit status.

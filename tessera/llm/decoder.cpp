@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// A recorded step can be replayed at any position, because the position is read from `inputs_`. The attention kernel
+// A recorded step can be replayed at any position, because the position is read from `inputs`. The attention kernel
 // loops over all previous positions, and grid sizes depend only on the cache's capacity.
 
 Decoder::Decoder(const Llama& model, KeyValueCache& cache, bool recorded)
