@@ -280,7 +280,8 @@ Text CWriter::vector(const Node& n) {
     if (n.type.dtype == DType::boolean) t.s += " != 0", t.binding = Binding::equal;
     return t;
   }
-  Text t{"(" + value_type(n.type) + ")(", Binding::unary};
+  const std::string type = value_type(n.type);
+  Text t{dialect_.vectors ? "(" + type + ")(" : type + "_of(", dialect_.vectors ? Binding::unary : Binding::primary};
   for (std::uint8_t l = 0; l < n.type.lanes; ++l) {
     const Text v = take(n.args[l]);
     t.s += (l ? ", " : "") + v.s;
@@ -294,9 +295,11 @@ Text CWriter::load(const Node& n) {
   const Node& memory = fn_[n.args[0]];
   if (n.type.lanes > 1 && memory.type.lanes == 1) {
     const Text at = take(n.args[1]);
-    return {fmt::format("vload{}(0, {}{})", n.type.lanes, names_[n.args[0]],
-                        at.s == "0" ? "" : " + " + at_least(at, Binding::sum)),
-            Binding::primary, true};
+    const std::string pointer = names_[n.args[0]] + (at.s == "0" ? "" : " + " + at_least(at, Binding::sum));
+    if (access_lanes(fn_, n) == n.type.lanes)
+      return {fmt::format("*({}const {}*)({})", global_space(dialect_), value_type(n.type), pointer), Binding::unary,
+              true};
+    return {fmt::format("vload{}(0, {})", n.type.lanes, pointer), Binding::primary, true};
   }
   Text t{element(n.args[0], n.args[1]), Binding::primary, true};
   const bool variable = memory.op == Op::local && memory.imm == 1;

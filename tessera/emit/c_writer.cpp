@@ -120,6 +120,7 @@ void CWriter::name_leaf(NodeId id) {
 
 std::string CWriter::value_type(Type t) const {
   if (t.lanes == 1) return type_text(dialect_, t.dtype);
+  if (!dialect_.vectors) return prelude_.vector(t);
   return memory_text(dialect_, t.dtype) + std::to_string(t.lanes);
 }
 
@@ -152,8 +153,8 @@ std::string CWriter::signature(const std::string& entry, EmittedKernel& kernel) 
       continue;
     }
     kernel.arguments.push_back({Kind::pointer, p, param.dtype});
-    list.push_back(fmt::format("{}{}{}*{} {}", opencl(dialect_) ? "__global " : "",
-                               param.access == Access::read ? "const " : "", type,
+    list.push_back(fmt::format("{}{}{}*{} {}", global_space(dialect_), param.access == Access::read ? "const " : "",
+                               type,
                                !noalias_          ? ""
                                : opencl(dialect_) ? " restrict"
                                                   : " __restrict__",
@@ -361,6 +362,8 @@ void CWriter::store(const Node& n) {
     flush_pending(false);
     const std::string pointer =
         names_[n.args[0]] + (at.s == "0" ? "" : " + " + (at.binding < Binding::sum ? "(" + at.s + ")" : at.s));
+    if (access_lanes(fn_, n) == n.type.lanes)
+      return line(fmt::format("*({}{}*)({}) = {};", global_space(dialect_), value_type(n.type), pointer, v.s));
     return line(fmt::format("vstore{}({}, 0, {});", n.type.lanes, v.s, pointer));
   }
   const std::string target = element(n.args[0], n.args[1]);

@@ -150,12 +150,14 @@ std::string text_of(const Dialect& d) {
 std::string text_of(const Target& t) {
   const auto& [index64, guard_map, f16_convert, bf16_convert, f64, dot4, expand_math, expand_math64, fast_f64,
                atomic_f32, atomic_f64_add, atomic_f64, atomic_i64, subgroup_width, block_operations, mma, mma_bf16,
-               mma_width, vectors, max_block_threads, max_shared_bytes, max_local_bytes] = t;
-  return fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {} {}", index64,
+               mma_width, vectors, aligned_vectors, max_block_threads, max_shared_bytes, max_local_bytes] = t;
+  return fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {} {}", index64,
                      guard_map, f16_convert, bf16_convert, f64, dot4, expand_math, expand_math64, fast_f64, atomic_f32,
-                     atomic_f64_add, atomic_f64, atomic_i64, block_operations, mma, mma_bf16, vectors, subgroup_width,
-                     mma_width, max_block_threads, max_shared_bytes, max_local_bytes);
+                     atomic_f64_add, atomic_f64, atomic_i64, block_operations, mma, mma_bf16, vectors, aligned_vectors,
+                     subgroup_width, mma_width, max_block_threads, max_shared_bytes, max_local_bytes);
 }
+
+const char* global_space(const Dialect& d) { return opencl(d) ? "__global " : metal(d) ? "device " : ""; }
 
 std::string type_text(const Dialect& d, DType t) {
   static constexpr const char* cl[] = {"bool", "char",  "uchar",  "short",  "ushort", "int",   "uint",

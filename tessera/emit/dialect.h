@@ -51,7 +51,7 @@ struct Dialect {
   bool atomic_i64 = false;       ///< OpenCL: has cl_khr_int64_base_atomics and cl_khr_int64_extended_atomics
   bool dot4 = false;             ///< OpenCL: has cl_khr_integer_dot_product; CUDA: sm_61 and later
   bool offsets = true;  ///< buffers are passed as pointer and element offset, because OpenCL has no device addresses
-  bool vectors = true;  ///< loads of 2, 3 or 4 elements need only the alignment of an element
+  bool vectors = true;  ///< has vectors, and loads of 2, 3 or 4 elements that need only the alignment of an element
   bool expand_math = true;                 ///< exp, log, sin, ... of f32 are missing or differ between devices
   bool expand_math64 = false;              ///< the same functions of f64 are missing
   bool bf16_convert = false;               ///< CUDA: sm_80 and later
@@ -115,7 +115,10 @@ class Prelude {
   std::string metal_compare_exchange(bool is_unsigned, bool shared);  ///< (address, expected, value); returns the old
                                                                       ///< value
   std::string metal_wide(const char* which);  ///< popcount, clz, mul_hi of unsigned 64-bit integers
-  std::string from_bfloat();                  ///< u16 bits to f32
+  /// A structure of 2 or 4 elements, for dialects without `vectors`. It is loaded and stored by one access. The
+  /// function NAME_of creates it from its elements.
+  std::string vector(ir::Type t);
+  std::string from_bfloat();  ///< u16 bits to f32
   std::string to_bfloat();
 
   // Fragments, for dialects with matrix units. Each lane stores its part of a factor in an array of words, and its part
@@ -148,6 +151,7 @@ std::string text_of(const Dialect& dialect);
 std::string text_of(const Target& target);
 
 // Names and texts in a dialect.
+const char* global_space(const Dialect& d);        ///< the address space of buffers: "__global ", "device " or ""
 std::string type_text(const Dialect& d, DType t);  ///< type of values: "float"; f16 and bf16 use a 16-bit integer type
 std::string memory_text(const Dialect& d, DType t);    ///< type in memory and of arguments: bool is one byte
 std::string unsigned_text(const Dialect& d, DType t);  ///< the unsigned type in which integers of dtype t wrap

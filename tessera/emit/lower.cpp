@@ -37,6 +37,7 @@ class Lowerer {
     check_limits();
     b_.set_exact(in_.exact);
     b_.set_min_blocks(in_.min_blocks);
+    b_.set_aligned_vectors(in_.aligned_vectors && target_.aligned_vectors);
     for (const Param& p : in_.params) {
       if (p.dtype == DType::f64) check_f64(no_node);
       params_.push_back(p.is_buffer ? b_.buffer(p.name, memory_dtype(p.dtype), p.access)
@@ -280,6 +281,9 @@ class Lowerer {
   }
 
   // Vectors.
+  std::uint8_t lanes_at_once(const Node& access) const {
+    return target_.aligned_vectors ? access_lanes(in_, access) : std::uint8_t{1};
+  }
   Lanes load(const Node& n) {
     const Node& memory = in_[n.args[0]];
     const NodeId at = value(n.args[1]), m = value(n.args[0]);
@@ -289,7 +293,11 @@ class Lowerer {
       return out;
     }
     const NodeId first = memory.type.lanes > 1 ? b_.binary(BinaryOp::mul, at, index_constant(n.type.lanes)) : at;
-    for (std::uint8_t l = 0; l < n.type.lanes; ++l) out[l] = b_.load(m, plus(first, l));
+    const std::uint8_t each = lanes_at_once(n);
+    for (std::uint32_t l = 0; l < n.type.lanes; l += each) {
+      const NodeId v = b_.load(m, plus(first, l), each);
+      for (std::uint32_t k = 0; k < each; ++k) out[l + k] = each == 1 ? v : b_.extract(v, k);
+    }
     return out;
   }
   void store(const Node& n) {
@@ -298,7 +306,9 @@ class Lowerer {
     const Lanes v = lanes(n.args[2]);
     if (!split(n.type)) return b_.store(m, at, v[0]);
     const NodeId first = memory.type.lanes > 1 ? b_.binary(BinaryOp::mul, at, index_constant(n.type.lanes)) : at;
-    for (std::uint8_t l = 0; l < n.type.lanes; ++l) b_.store(m, plus(first, l), v[l]);
+    const std::uint8_t each = lanes_at_once(n);
+    for (std::uint32_t l = 0; l < n.type.lanes; l += each)
+      b_.store(m, plus(first, l), each == 1 ? v[l] : b_.make_vector(std::span(&v[l], each)));
   }
   Lanes select(const Node& n) {
     const NodeId c = value(n.args[0]);
@@ -414,6 +424,12 @@ class Lowerer {
 };
 
 }  // namespace
+
+std::uint8_t access_lanes(const Function& fn, const Node& access) {
+  const Type t = access.type;
+  if (!fn.aligned_vectors || fn[access.args[0]].op != Op::param || t.lanes == 3 || t.dtype == DType::boolean) return 1;
+  return static_cast<std::uint8_t>(std::min<std::size_t>(t.lanes, 16 / dtype_size(t.dtype)));
+}
 
 bool keeps_fragments(const Function& fn, const Target& target) {
   if (!target.mma || fn.threads_per_block() % target.mma_width != 0) return false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lowers a kernel to the operations that a device supports. This is a pass from IR to IR. The result contains no
-// `index` dtype, no vectors (unless the target supports them), and no operation that the target lacks. Emitters
-// therefore do not check for these.
+// `index` dtype, no vectors (unless the target supports them, except in aligned accesses), and no operation that the
+// target lacks. Emitters therefore do not check for these.
 #pragma once
 
 #include "tessera/ir/fwd.h"
@@ -37,6 +37,9 @@ struct Target {
   bool mma_bf16 = true;
   std::uint32_t mma_width = 1;
   bool vectors = false;  ///< if false, vector operations are split into operations on elements
+  /// Buffers begin at multiples of 16 bytes, so that vectors of functions with ir::Function::aligned_vectors can be
+  /// loaded and stored by one access. If false, the lowered function does not have this property.
+  bool aligned_vectors = false;
   std::uint32_t max_block_threads = 1024;
   std::uint64_t max_shared_bytes = 49152;
   std::uint64_t max_local_bytes = 0;  ///< for all threads of a block together; 0: no limit
@@ -45,6 +48,9 @@ struct Target {
 /// Returns the lowered function in canonical form. Throws KernelError with the kernel, the line and the missing feature
 /// if the target cannot run the kernel.
 ir::Function lower(const ir::Function& fn, const Target& target);
+
+/// Returns the number of elements, 1, 2 or 4, that one access of at most 16 bytes transfers for this load or store.
+std::uint8_t access_lanes(const ir::Function& fn, const ir::Node& access);
 
 /// Returns true if matrix products in `fn` use fragments on this target.
 bool keeps_fragments(const ir::Function& fn, const Target& target);

@@ -38,6 +38,20 @@ std::string Prelude::text() const {
   return out;
 }
 
+std::string Prelude::vector(ir::Type t) {
+  const std::string name = fmt::format("tessera_{}x{}", suffix(t.dtype), t.lanes), of = name + "_of";
+  const std::string type = memory_text(dialect_, t.dtype);
+  std::string fields, parameters;
+  for (std::uint8_t l = 0; l < t.lanes; ++l) {
+    fields += fmt::format("{}s{}", l ? ", " : "", l);
+    parameters += fmt::format("{}{} s{}", l ? ", " : "", type, l);
+  }
+  functions_.try_emplace(name, fmt::format("struct alignas({}) {} {{\n  {} {};\n}};\n", t.lanes * dtype_size(t.dtype),
+                                           name, type, fields));
+  function(of, fmt::format("{0} {1}({2}) {{\n  const {0} v = {{{3}}};\n  return v;\n}}", name, of, parameters, fields));
+  return name;
+}
+
 std::string Prelude::divide(DType t) {
   const std::string type = type_text(dialect_, t), wrap = unsigned_text(dialect_, t), name = "tessera_div_" + suffix(t);
   const std::string minus = is_signed_int(t) ? fmt::format("b == -1 ? ({})(({})0 - ({})a) : ", type, wrap, wrap) : "";

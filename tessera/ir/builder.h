@@ -100,6 +100,8 @@ class Builder {
   void set_index64() { fn_.index64 = true; }
   /// See Function::exact.
   void set_exact(bool on = true) { fn_.exact = on; }
+  /// See Function::aligned_vectors.
+  void set_aligned_vectors(bool on = true) { fn_.aligned_vectors = on; }
   /// See Function::min_blocks.
   void set_min_blocks(std::uint32_t blocks) { fn_.min_blocks = blocks; }
 

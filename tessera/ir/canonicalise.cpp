@@ -360,6 +360,7 @@ class Canonicaliser {
     result_.block_size = in_.block_size;
     result_.index64 = in_.index64;
     result_.exact = in_.exact;
+    result_.aligned_vectors = in_.aligned_vectors;
     result_.min_blocks = in_.min_blocks;
     result_.params = in_.params;
     result_.blocks.clear();

@@ -31,6 +31,8 @@ struct Finding {
     divergence,  ///< a block or subgroup operation that some threads do not reach, or an operand that must be the same
                  ///< in all threads (block_uniform, matrix operations) but is not
     index_overflow,  ///< an index that does not fit into 32 bits
+    misaligned,      ///< an index of a vector in a buffer that is not a multiple of its elements, although the kernel
+                     ///< declares that it is (Function::aligned_vectors)
     endless_loop     ///< a for_ step that is not positive, or a while_ with more iterations than allowed
   };
   Kind kind = Kind::out_of_bounds;

@@ -264,6 +264,9 @@ struct Function {
   /// If set, each operation is rounded separately, and compilers must not contract a * b + c. Results then do not
   /// depend on the surrounding code. An explicit `fma` is still fused.
   bool exact = false;
+  /// Declares that the index of each load and store of 2 or 4 elements of a buffer is a multiple of this number. If the
+  /// buffers are also aligned, such an access can be one access of the device.
+  bool aligned_vectors = false;
   std::vector<Param> params;
   std::vector<Node> nodes = {Node{}};
   std::vector<SourceLine> sources = {SourceLine{}};  ///< the source line of each node

@@ -37,6 +37,7 @@ class Printer {
       out_ += fmt::format("block({}, {}, {})", fn_.block_size[0], fn_.block_size[1], fn_.block_size[2]);
     if (fn_.index64) out_ += " index64";
     if (fn_.exact) out_ += " exact";
+    if (fn_.aligned_vectors) out_ += " aligned_vectors";
     if (fn_.min_blocks != 0) out_ += " blocks_at_least " + std::to_string(fn_.min_blocks);
     out_ += "\n";
     for (const Param& p : fn_.params)
@@ -169,7 +170,7 @@ struct Hasher {
 template <class F>
 void each_word(const Function& fn, F&& word) {
   word(static_cast<std::uint64_t>(fn.kind) | std::uint64_t{fn.index64} << 8 | std::uint64_t{fn.exact} << 9 |
-       std::uint64_t{fn.min_blocks} << 16);
+       std::uint64_t{fn.aligned_vectors} << 10 | std::uint64_t{fn.min_blocks} << 16);
   for (auto s : fn.block_size) word(s);
   word(fn.params.size());
   for (const Param& p : fn.params)

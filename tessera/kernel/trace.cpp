@@ -190,6 +190,7 @@ void blocks_at_least(std::uint32_t blocks) {
                        .wrong = "it requires a block kernel and a number from 1 to 64"});
   builder().set_min_blocks(blocks);
 }
+void aligned_vectors() { builder().set_aligned_vectors(); }
 PrintArgument shown(bool value) { return {.node = ir::no_node, .text = value ? "1" : "0"}; }
 PrintArgument shown(std::int64_t value) { return {.node = ir::no_node, .text = std::to_string(value)}; }
 PrintArgument shown(std::uint64_t value) { return {.node = ir::no_node, .text = std::to_string(value)}; }

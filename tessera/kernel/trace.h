@@ -102,6 +102,7 @@ void mma_store(ir::NodeId accumulator, ir::NodeId memory, ir::NodeId index, ir::
 
 void barrier();
 void blocks_at_least(std::uint32_t blocks);
+void aligned_vectors();
 /// An argument of print: a kernel value, or the text of a host value.
 struct PrintArgument {
   ir::NodeId node = ir::no_node;

@@ -156,16 +156,16 @@ std::vector<KernelReport> report_launches(const ReportTarget& target, Callback<v
   const auto offline = make_offline_target(target.architecture, target.compiler);
   DryRun run(offline->info());
   work(run.device());
-  using Key =
-      std::tuple<std::uint64_t, std::uint64_t, bool, bool, std::array<std::uint64_t, 3>, std::vector<std::uint64_t>>;
+  using Key = std::tuple<std::uint64_t, std::uint64_t, bool, bool, bool, std::array<std::uint64_t, 3>,
+                         std::vector<std::uint64_t>>;
   std::map<Key, std::size_t> known;
-  std::map<std::tuple<std::uint64_t, std::uint64_t, bool, bool>, OfflineKernel> compiled;
+  std::map<std::tuple<std::uint64_t, std::uint64_t, bool, bool, bool>, OfflineKernel> compiled;
   std::vector<KernelReport> reports;
   for (const DryLaunch& launch : launches_of(run)) {
     const ir::Hash hash = ir::hash_of(*launch.function);
-    const auto [at, is_new] = known.try_emplace(
-        Key{hash.high, hash.low, launch.variant.noalias, launch.variant.index64, launch.shape, launch.values},
-        reports.size());
+    const auto [at, is_new] = known.try_emplace(Key{hash.high, hash.low, launch.variant.noalias, launch.variant.index64,
+                                                    launch.variant.aligned, launch.shape, launch.values},
+                                                reports.size());
     if (!is_new) {
       ++reports[at->second].launches;
       continue;
@@ -173,8 +173,8 @@ std::vector<KernelReport> report_launches(const ReportTarget& target, Callback<v
     const CompileRequest request{launch.function.get(), launch.variant};
     const OfflineTarget::Grid grid = offline->grid(request, launch.shape);
     const auto threads = static_cast<std::uint32_t>(grid.threads[0] * grid.threads[1] * grid.threads[2]);
-    const auto [code, is_compiled] =
-        compiled.try_emplace({hash.high, hash.low, launch.variant.noalias, launch.variant.index64});
+    const auto [code, is_compiled] = compiled.try_emplace(
+        {hash.high, hash.low, launch.variant.noalias, launch.variant.index64, launch.variant.aligned});
     if (is_compiled) code->second = offline->compile(request);
     KernelReport& r = reports.emplace_back(
         report_on(offline->model(), code->second, request.function->name, target.architecture, threads));

@@ -208,9 +208,21 @@ inline std::vector<Function> all() {
 }
 
 /// Emits all functions into one program.
+/// Computes y = 2 x in groups of four elements, and declares that they are aligned.
+inline Function doubled_vectors(DType t) {
+  return map_kernel("doubled_vectors", [&] {
+    Builder::current().set_aligned_vectors();
+    const BufferRef x = in("x", t), y = out("y", t);
+    const Value i = global_id() * 4, v = x.load_vector(i, 4);
+    const auto twice = [&](std::uint32_t l) { return cast(t, extract(v, l) + extract(v, l)); };
+    y.store(i, make_vector({twice(0), twice(1), twice(2), twice(3)}));
+  });
+}
+
 inline emit::EmittedSource emitted(const std::vector<Function>& fns, const emit::Dialect& dialect, bool index64 = false,
-                                   bool noalias = true) {
+                                   bool noalias = true, bool aligned = false) {
   emit::Target target = emit::target_of(dialect, index64);
+  target.aligned_vectors = aligned;
   target.max_shared_bytes = 96 << 10;
   std::vector<Function> lowered;
   for (const Function& f : fns) lowered.push_back(emit::lower(f, target));

@@ -235,6 +235,30 @@ TEST(emit, CudaBoundsRegistersByTheNumberOfBlocks) {
   EXPECT_HAS(zoo::emitted({product}, emit::hip_c()).text, "__launch_bounds__(" + std::to_string(threads) + ")");
 }
 
+TEST(emit, AlignedVectorsAreOneAccess) {
+  const auto text = [](DType t, const emit::Dialect& d, bool aligned) {
+    return zoo::emitted({zoo::doubled_vectors(t)}, d, false, true, aligned).text;
+  };
+  for (const emit::Dialect& d : {emit::cuda_c(), emit::hip_c(), emit::metal_c()}) {
+    const std::string space = d.language == emit::Language::metal ? "device " : "";
+    const std::string wide = text(DType::f32, d, true);
+    EXPECT_HAS(wide, "struct alignas(16) tessera_f32x4 {\n  float s0, s1, s2, s3;\n};");
+    EXPECT_HAS(wide, "const tessera_f32x4 v2 = *(" + space + "const tessera_f32x4*)(x + v1);");
+    EXPECT_HAS(wide, "*(" + space + "tessera_f32x4*)(y + v1) = tessera_f32x4_of(v3 + v3, ");
+    EXPECT_HAS(text(DType::f16, d, true), "struct alignas(8) tessera_f16x4 {");
+    EXPECT_HAS(text(DType::u8, d, true), "struct alignas(4) tessera_u8x4 {");
+    const std::string plain = text(DType::f32, d, false);
+    EXPECT_HAS_NOT(plain, "tessera_f32x4");
+    EXPECT_EQ(count(plain, "= x["), 4u) << plain;
+    if (d.language == emit::Language::metal) continue;  // it has no f64
+    EXPECT_HAS(text(DType::f64, d, true), "*(tessera_f64x2*)(y + v3) = ");
+  }
+  EXPECT_HAS(text(DType::f32, emit::opencl_c(), true), "*(__global const float4*)(x + v1);");
+  EXPECT_HAS(text(DType::f32, emit::opencl_c(), true), "*(__global float4*)(y + v1) = (float4)(");
+  EXPECT_HAS(text(DType::f32, emit::opencl_c(), false), "vload4(0, x + v1);");
+  EXPECT_HAS(text(DType::f64, emit::opencl_c(), true), "vload4(0, x + v1);");  // more than 16 bytes
+}
+
 TEST(emit, MetalPassesScalarsInAStruct) {
   const std::string text = zoo::emitted({zoo::saxpy()}, emit::metal_c()).text;
   EXPECT_HAS(text, "#include <metal_stdlib>\nusing namespace metal;\n");

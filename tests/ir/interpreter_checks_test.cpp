@@ -421,6 +421,24 @@ const std::vector<Case> correct_overflow = {
 };
 INSTANTIATE_TEST_SUITE_P(Overflow, CheckClean, testing::ValuesIn(correct_overflow), name_of_case);
 
+const std::vector<Case> planted_misaligned = {
+  {"load_of_four", map, one, {4, 1, 1}, [](BufferRef x, BufferRef y) {
+    Builder::current().set_aligned_vectors();
+    PLANTED; y.store(global_id(), extract(x.load_vector(global_id() + 4, 4), 0)); }},
+  {"store_of_two", map, one, {4, 1, 1}, [](BufferRef x, BufferRef y) {
+    Builder::current().set_aligned_vectors();
+    PLANTED; y.store(global_id() * 2 + 1, x.load_vector(global_id() * 2, 2)); }},
+};
+INSTANTIATE_TEST_SUITE_P(Misaligned, Check, testing::ValuesIn(planted(Kind::misaligned, planted_misaligned)), name_of_pair);
+const std::vector<Case> correct_misaligned = {
+  {"without_the_declaration", map, one, {4, 1, 1}, [](BufferRef x, BufferRef y) {
+    y.store(global_id(), extract(x.load_vector(global_id() + 1, 4), 0)); }},
+  {"vectors_of_three", map, one, {4, 1, 1}, [](BufferRef x, BufferRef y) {
+    Builder::current().set_aligned_vectors();
+    y.store(global_id() * 4, make_vector({x.load(0), extract(x.load_vector(global_id() * 3 + 1, 3), 0)})); }},
+};
+INSTANTIATE_TEST_SUITE_P(Misaligned, CheckClean, testing::ValuesIn(correct_misaligned), name_of_case);
+
 const std::vector<Case> planted_endless = {
   {"step_of_zero", map, one, {4, 1, 1}, [](BufferRef x, BufferRef y) {
     PLANTED; for_(Operand(0), x.load(3), x.load(0), [&](Value) { y.store(global_id(), 1); }); }},

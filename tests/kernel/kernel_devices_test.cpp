@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -302,6 +303,51 @@ TEST_P(OnEveryDevice, UnrolledLoopsComputeTheSame) {
       EXPECT_EQ(contents(z), visits);
     }
   }
+}
+
+/// Reverses groups of 2, 3 and 4 elements, in views that begin at different elements of their memory.
+template <class T>
+void check_vectors() {
+  const auto reverse = kernel("reverse_groups", [](Buffer<const T> x, Buffer<T> y2, Buffer<T> y3, Buffer<T> y4) {
+    aligned_vectors();
+    auto i = global_id();
+    auto two = x.template load<2>(2 * i);
+    auto three = x.template load<3>(3 * i);
+    auto four = x.template load<4>(4 * i);
+    y2.store(2 * i, Vec<T, 2>(two[1], two[0]));
+    y3.store(3 * i, Vec<T, 3>(three[2], three[1], three[0]));
+    y4.store(4 * i, Vec<T, 4>(four[3], four[2], four[1], four[0]));
+  });
+  constexpr std::size_t groups = 37;
+  for (const std::size_t offset : {0, 1, 2, 16}) {
+    SCOPED_TRACE(std::string(dtype_name(dtype_v<T>)) + ", offset " + std::to_string(offset));
+    std::vector<T> data(4 * groups + offset + 1);
+    const std::vector<T> poison(data.size(), static_cast<T>(121.0f));
+    for (std::size_t k = 0; k < data.size(); ++k) data[k] = static_cast<T>(static_cast<float>(k % 120 + 1));
+    const auto x = upload(data);
+    std::vector<DeviceBuffer<T>> y;
+    std::vector<BufferView> views{kernel_argument(x, ir::Access::read)};
+    for (int n = 2; n <= 4; ++n) {
+      y.push_back(upload(poison));
+      views.push_back(kernel_argument(y.back(), ir::Access::read_write));
+    }
+    for (BufferView& view : views) view.byte_offset += offset * sizeof(T), view.elements = 4 * groups;
+    reverse.launch({groups}, views[0], views[1], views[2], views[3]);
+    for (std::size_t n = 2; n <= 4; ++n) {
+      std::vector<T> want = poison;
+      for (std::size_t k = 0; k < groups * n; ++k) want[offset + k] = data[offset + k / n * n + n - 1 - k % n];
+      EXPECT_EQ(std::memcmp(contents(y[n - 2]).data(), want.data(), sizeof(T) * want.size()), 0) << n << " elements";
+    }
+  }
+}
+
+TEST_P(OnEveryDevice, VectorsInAlignedAndOtherViewsAreTheSame) {
+  check_vectors<float>();
+  check_vectors<half>();
+  check_vectors<bfloat16>();
+  check_vectors<std::uint8_t>();
+  check_vectors<std::int64_t>();
+  if (device_info(GetParam()).can.f64) check_vectors<double>();
 }
 
 // The subgroups of a block take different branches. Runs with all subgroup widths of the device.

@@ -158,6 +158,13 @@ auto shift_left = kernel("shift_left", [](Buffer<const float> x, Buffer<float> y
   y[i] = x.load_if(i + 1 < x.size(), i + 1, 0);
 });
 
+auto scale_groups = kernel("scale_groups", [](Buffer<const float> x, Buffer<float> y, Val<float> factor) {
+  aligned_vectors();
+  auto i = global_id() * 4;
+  auto v = x.load<4>(i);  // one access of 16 bytes
+  y.store(i, Vec<float, 4>(v[0] * factor, v[1] * factor, v[2] * factor, v[3] * factor));
+});
+
 TEST(KernelDocs, ControlFlowExamplesRun) {
   tt::for_each_device([](Device) {
     const DeviceBuffer<int> start{1, 2, 3, 7, 27};
@@ -172,6 +179,9 @@ TEST(KernelDocs, ControlFlowExamplesRun) {
     multiply_by_vector.launch({2}, x, DeviceBuffer<float>{1, 0, 2}, sums, 3);
     sums.expect(std::vector<double>{7, 16});
     shift_left.launch({6}, x, shifted);
+    tt::Poisoned<float> scaled(4);
+    scale_groups.launch({1}, x, scaled, 2.0f);
+    scaled.expect(std::vector<double>{2, 4, 6, 8});
     shifted.expect(std::vector<double>{2, 3, 4, 5, 6, 0});
 
     DeviceBuffer<float> some{2, -0.5f, -3};

@@ -197,6 +197,40 @@ TEST_F(KernelLaunch, InPlaceLaunchesUseTheAliasingVariant) {
   EXPECT_TRUE(variants(d)[1].noalias);
 }
 
+TEST_F(KernelLaunch, AlignmentOfVectorsSelectsTheVariant) {
+  const Device d = fresh();
+  test::set_body("copy_pairs", [](const test::Launch&) {});
+  const auto copy = [](bool declared) {
+    ir::Builder b("copy_pairs", ir::KernelKind::map);
+    ir::Builder::Scope scope(b);
+    b.set_aligned_vectors(declared);
+    const auto x = ir::buffer_param("x", DType::f32, ir::Access::read),
+               y = ir::buffer_param("y", DType::f32, ir::Access::read_write),
+               factor = ir::buffer_param("factor", DType::f32, ir::Access::read);
+    const auto v = x.load_vector(ir::global_id() * 2, 2);
+    y.store(ir::global_id() * 2, ir::make_vector({ir::extract(v, 1) * factor.load(0), ir::extract(v, 0)}));
+    return Kernel(b.finish());
+  };
+  const auto part = [](BufferView view, std::uint64_t offset) {
+    view.byte_offset = 4 * offset, view.elements = 32;
+    return view;
+  };
+  const auto x = filled(d, 3, 64), y = filled(d, 0, 64);
+  const Kernel k = copy(true);
+  const auto aligned = [&](std::uint64_t from, std::uint64_t to, std::uint64_t factor) {
+    k.launch({8, 1, 1}, {part(x, from), part(y, to), part(x, factor)});
+    return variants(d).back().aligned;
+  };
+  EXPECT_FALSE(aligned(2, 0, 0));
+  EXPECT_EQ(variants(d).size(), 1u);
+  EXPECT_FALSE(aligned(0, 1, 0));
+  EXPECT_EQ(variants(d).size(), 1u);
+  EXPECT_TRUE(aligned(4, 8, 1)) << "elements that are loaded one by one need no alignment";
+  copy(false).launch({8, 1, 1}, {part(x, 1), part(y, 1), part(x, 0)});
+  EXPECT_EQ(variants(d).size(), 3u);
+  EXPECT_TRUE(variants(d).back().aligned) << "a kernel without the declaration has one variant";
+}
+
 TEST_F(KernelLaunch, RejectsPartialOverlapWithAWriter) {
   const Device d = fresh();
   const Kernel k = axpy();

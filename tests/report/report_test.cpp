@@ -7,6 +7,7 @@
 
 #include "tessera/array/functions.h"
 #include "tessera/base/error.h"
+#include "tessera/kernel/buffer.h"
 #include "tessera/kernel/kernel.h"
 #include "tessera/report/assembly.h"
 #include "tessera/report/model.h"
@@ -195,6 +196,34 @@ TEST(Report, UnrolledLoopsHaveMoreLoadsInFlight) {
     EXPECT_EQ(one.loops->bytes_in_flight, 8u);
     EXPECT_EQ(eight.loops->bytes_in_flight, 64u);
     EXPECT_EQ(eight.loops->groups, 1u);
+  }
+}
+
+TEST(Report, AlignedVectorsAreOneAccess) {
+  auto copy = kernel("copy_groups", [](Buffer<const float> x, Buffer<float> y) {
+    aligned_vectors();
+    auto i = global_id() * 4;
+    auto v = x.load<4>(i);
+    y.store(i, Vec<float, 4>(v[3], v[2], v[1], v[0]));
+  });
+  for (const ReportTarget& target : targets()) {
+    const KernelReport r = report(copy.untyped(), target);
+    SCOPED_TRACE(to_string(r));
+    if (!r.loops) continue;
+    EXPECT_EQ(r.loops->widest, 16u);
+    EXPECT_EQ(r.loops->narrowest, 16u);
+    EXPECT_EQ(r.loops->widest_store, 16u);
+    const auto launches = report_launches(target, [&](Device gpu) {
+      DeviceBuffer<float> x(1025, gpu), y(1024, gpu);
+      BufferView shifted = kernel_argument(x, ir::Access::read);
+      shifted.byte_offset += 4, shifted.elements = 1024;
+      copy.launch({256}, x, y);
+      copy.launch({256}, shifted, y);
+    });
+    ASSERT_EQ(launches.size(), 2u);
+    EXPECT_EQ(launches[0].loops->widest, 16u);
+    // AMD GPUs need no alignment, and the compiler combines the loads.
+    if (target.architecture.starts_with("sm_")) EXPECT_EQ(launches[1].loops->widest, 4u);
   }
 }
 

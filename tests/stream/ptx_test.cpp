@@ -37,8 +37,11 @@ struct Made {
   emit::EmittedKernel form;
   std::string text, wrong;
 };
-Made make(const Function& fn, cpu::PtxTarget target = {90, 78}, bool noalias = true, bool index64 = false) {
-  const Function lowered = emit::lower(fn, emit::target_of(emit::ptx(), index64));
+Made make(const Function& fn, cpu::PtxTarget target = {90, 78}, bool noalias = true, bool index64 = false,
+          bool aligned = false) {
+  emit::Target features = emit::target_of(emit::ptx(), index64);
+  features.aligned_vectors = aligned;
+  const Function lowered = emit::lower(fn, features);
   const emit::EmitRequest request{&lowered, noalias};
   Made out;
   out.form = emit::emit_c(std::span(&request, 1), emit::ptx()).kernels[0];
@@ -115,6 +118,17 @@ TEST_F(Ptx, UnrollsLoopsOnlyOnRequest) {
   EXPECT_EQ(loads({}), 1u);
   EXPECT_EQ(loads(Unroll{1}), 1u);
   EXPECT_EQ(loads(Unroll{8}), 9u);  // eight rounds, and a loop for the remaining ones
+}
+
+TEST_F(Ptx, AlignedVectorsAreOneAccess) {
+  const auto text = [](DType t, bool aligned) {
+    return make(zoo::doubled_vectors(t), {90, 78}, true, false, aligned).text;
+  };
+  expect_contains(text(DType::f32, true), {"ld.global.nc.v4.f32", "st.global.v4.f32"});
+  expect_contains(text(DType::f64, true), {"ld.global.nc.v2.f64", "st.global.v2.f64"});
+  expect_contains(text(DType::f16, true), {"ld.global.nc.u64", "st.global.u64"});
+  expect_contains(text(DType::u8, true), {"ld.global.nc.u32", "st.global.u32"});
+  EXPECT_EQ(count(text(DType::f32, false), "ld.global.nc.f32"), 4u);
 }
 
 TEST_F(Ptx, ExactKernelsAreNotContracted) {

@@ -86,6 +86,7 @@ std::vector<BuiltKernel> build_program(std::span<const CompileRequest> requests,
 emit::Target target_for(const emit::Dialect& dialect, const Capabilities& can, Variant variant) {
   emit::Target target = emit::target_of(dialect, variant.index64);
   target.f64 = can.f64;
+  target.aligned_vectors = variant.aligned;
   target.max_block_threads = can.max_block_threads;
   target.max_shared_bytes = can.shared_bytes;
   target.max_local_bytes = can.local_bytes;

@@ -34,10 +34,10 @@ LaunchArgument LaunchArgument::scalar(float v) { return scalar(DType::f32, std::
 
 namespace {
 
-constexpr std::size_t variants = 4;
+constexpr std::size_t variants = 8;
 constexpr std::size_t fast_devices = 8;
 
-std::size_t number_of(Variant v) { return (v.noalias ? 0u : 1u) + (v.index64 ? 2u : 0u); }
+std::size_t number_of(Variant v) { return (v.noalias ? 0u : 1u) + (v.index64 ? 2u : 0u) + (v.aligned ? 0u : 4u); }
 
 /// A kernel's state on one device.
 struct OnDevice {
@@ -51,9 +51,9 @@ std::string file_stem(const ir::Function& fn, ir::Hash hash, Device device, Vari
   std::string name = fn.name;
   for (char& c : name)
     if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_')) c = '_';
-  return fmt::format("{}-{}-{}{}-{}-{}", name.substr(0, 100), ir::to_string(hash).substr(0, 8),
+  return fmt::format("{}-{}-{}{}-{}-{}{}", name.substr(0, 100), ir::to_string(hash).substr(0, 8),
                      backend_name(device.backend), device.index, v.noalias ? "noalias" : "plain",
-                     v.index64 ? "i64" : "i32");
+                     v.index64 ? "i64" : "i32", v.aligned ? "" : "-unaligned");
 }
 
 void dump(const std::string& folder, const ir::Function& fn, ir::Hash hash, Device device, Variant v,
@@ -96,10 +96,10 @@ void log_made(std::span<const CompileRequest> requests, std::span<const MadeKern
     std::string& names = made[i].kept ? loaded : compiled;
     names += (names.empty() ? "" : ", ") + requests[i].function->name;
   }
-  logging::info(fmt::format("{}{}{}{}{}{}{} for {} in {:.1f} ms", loaded.empty() ? "" : "loaded ", loaded,
+  logging::info(fmt::format("{}{}{}{}{}{}{}{} for {} in {:.1f} ms", loaded.empty() ? "" : "loaded ", loaded,
                             loaded.empty() ? "" : " from disk", loaded.empty() || compiled.empty() ? "" : ", ",
                             compiled.empty() ? "" : "compiled " + compiled, v.noalias ? "" : " (plain)",
-                            v.index64 ? " (index64)" : "", to_string(device),
+                            v.index64 ? " (index64)" : "", v.aligned ? "" : " (unaligned)", to_string(device),
                             std::chrono::duration<double, std::milli>(time).count()));
 }
 
@@ -245,6 +245,7 @@ void Kernel::launch(const std::array<std::uint64_t, 3>& shape, std::span<const L
   Variant variant;
   variant.noalias = !check_overlap(fn, s.facts, arguments);
   if (!something) return;
+  variant.aligned = are_aligned(s.facts, arguments);
   variant.index64 = needs_index64(fn, shape, told);
 
   // Flush before locking or using a queue, because flushing launches kernels.
@@ -295,9 +296,10 @@ void Kernel::launch(const std::array<std::uint64_t, 3>& shape, std::span<const L
       a.view.storage->before_read(on_queue);
   }
   if (traced()) [[unlikely]] {
-    trace_line(fmt::format("launch {} on {} {} {} x {} x {}{}{}", fn.name, to_string(device.device),
+    trace_line(fmt::format("launch {} on {} {} {} x {} x {}{}{}{}", fn.name, to_string(device.device),
                            fn.kind == ir::KernelKind::map ? "threads" : "blocks", shape[0], shape[1], shape[2],
-                           variant.noalias ? "" : " plain", variant.index64 ? " index64" : ""));
+                           variant.noalias ? "" : " plain", variant.index64 ? " index64" : "",
+                           variant.aligned ? "" : " unaligned"));
   }
   put(core, loaded, *on.counter, shape, given, [&](const QueueUse& use) {
     // Reads come first. If a storage is both read and written, the write replaces the read.
@@ -314,6 +316,7 @@ PreparedLaunch::PreparedLaunch(const Kernel& kernel, const std::array<std::uint6
                                std::span<const LaunchArgument> arguments) {
   auto& s = KernelAccess::state(kernel, "launch");
   if (arguments.size() > most_arguments || s.facts.buffers.empty() || s.facts.buffers.size() > most_buffers) return;
+  if (!s.facts.vectors.empty()) return;  // other buffers may need another variant
   where_ = arguments[s.facts.buffers.front()].view.storage->device();
   OpenDevice& device = open_device(where_);
   OnDevice& on = s.on(device);

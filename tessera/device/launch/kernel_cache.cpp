@@ -52,10 +52,10 @@ std::string kernel_lines(Backend backend, const CompileRequest& request) {
   std::string name = request.function->name;
   for (char& c : name)
     if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_')) c = '_';
-  return fmt::format("kernel: {}\nhash: {}\ndigest: {}\nvariant: {} {}\nbackend: {}\n", name,
+  return fmt::format("kernel: {}\nhash: {}\ndigest: {}\nvariant: {} {}{}\nbackend: {}\n", name,
                      ir::to_string(ir::hash_of(*request.function)), ir::digest_of(*request.function),
                      request.variant.noalias ? "noalias" : "plain", request.variant.index64 ? "i64" : "i32",
-                     backend_name(backend));
+                     request.variant.aligned ? "" : " unaligned", backend_name(backend));
 }
 
 /// Returns an empty string if images of this device are not cached.

@@ -60,6 +60,10 @@ KernelFacts::KernelFacts(const ir::Function& fn) : writes(fn.params.size(), 0), 
     };
     note(ir::written_memory(node), writes);
     note(ir::read_memory(node), reads);
+    if (!fn.aligned_vectors || node.type.lanes == 1) continue;
+    for (const ir::NodeId used : {ir::written_memory(node), ir::read_memory(node)})
+      if (used && fn[used].op == ir::Op::param && std::ranges::find(vectors, fn[used].imm) == vectors.end())
+        vectors.push_back(static_cast<std::uint32_t>(fn[used].imm));
   }
   shared_bytes = ir::shared_bytes(fn);
 }
@@ -147,6 +151,16 @@ bool check_overlap(const ir::Function& fn, const KernelFacts& facts, std::span<c
     }
   }
   return same_twice;
+}
+
+bool are_aligned(const KernelFacts& facts, std::span<const LaunchArgument> arguments) {
+  return std::ranges::all_of(facts.vectors, [&](std::uint32_t i) {
+    const BufferView& view = arguments[i].view;
+    // A handle that is not an address denotes aligned memory.
+    const Allocation& allocation = view.storage->allocation();
+    const void* const begin = allocation.host != nullptr ? allocation.host : allocation.handle;
+    return (reinterpret_cast<std::uintptr_t>(begin) + view.byte_offset) % 16 == 0;
+  });
 }
 
 bool check_shape(const ir::Function& fn, const std::array<std::uint64_t, 3>& shape) {

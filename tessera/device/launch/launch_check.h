@@ -18,6 +18,7 @@ struct KernelFacts {
   std::vector<std::uint8_t> writes;    ///< per parameter: 1 if the kernel stores to this buffer
   std::vector<std::uint8_t> reads;     ///< per parameter: 1 if the kernel loads from this buffer
   std::vector<std::uint32_t> buffers;  ///< indices of the buffer parameters
+  std::vector<std::uint32_t> vectors;  ///< indices of the buffers whose alignment selects the variant
   std::uint64_t shared_bytes = 0;
   std::uint64_t parameter_bytes = 0;
 };
@@ -35,6 +36,8 @@ ArgumentFacts check_arguments(const ir::Function& fn, std::span<const LaunchArgu
 /// Returns true if a written buffer is passed twice as the same view. Throws KernelError if it partially overlaps
 /// another one.
 bool check_overlap(const ir::Function& fn, const KernelFacts& facts, std::span<const LaunchArgument> arguments);
+/// Returns true if all buffers in `facts.vectors` begin at multiples of 16 bytes.
+bool are_aligned(const KernelFacts& facts, std::span<const LaunchArgument> arguments);
 /// Returns false if an extent is 0. Throws KernelError if one is negative or there are more than 2^62 threads.
 bool check_shape(const ir::Function& fn, const std::array<std::uint64_t, 3>& shape);
 /// True if indices need 64 bits. Conservative: returns true for any wide argument and from about 2^31 threads on.

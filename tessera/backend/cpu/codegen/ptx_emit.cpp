@@ -108,12 +108,14 @@ void PtxEmitter::statements(BlockId list) {
 
 void PtxEmitter::statement(NodeId id) {
   const Node& n = fn_[id];
-  if (n.type.lanes != 1 || n.op == Op::vector) refuse("a vector was not lowered");
+  if (n.type.lanes != 1 && n.op != Op::load && n.op != Op::store && n.op != Op::vector)
+    refuse("a vector was not lowered");
   switch (n.op) {
     case Op::load:
     case Op::load_if: values_[id] = load(n); return;
     case Op::store: return store(n);
     case Op::atomic: values_[id] = atomic(n); return;
+    case Op::vector: values_[id] = vector(n); return;
     case Op::barrier: b_.CreateIntrinsic(llvm::Intrinsic::nvvm_barrier0, {}, {}); return;
     case Op::print: return print(n);
     case Op::mma: return matrix(n);
@@ -184,8 +186,9 @@ void PtxEmitter::while_statement(const Node& n) {
 
 llvm::Value* PtxEmitter::load(const Node& n) {
   const DType t = n.type.dtype;
-  auto read = [&] {
+  auto read = [&]() -> Value* {
     Value* at = element_address(n.args[0], value(n.args[1]));
+    if (n.type.lanes > 1) return b_.CreateAlignedLoad(packed(n.type), at, llvm::Align(n.type.lanes * bytes_of(t)));
     return from_memory(t, b_.CreateAlignedLoad(memory_type(t), at, llvm::Align(bytes_of(t))));
   };
   if (n.op == Op::load) return read();
@@ -205,8 +208,34 @@ llvm::Value* PtxEmitter::load(const Node& n) {
 
 void PtxEmitter::store(const Node& n) {
   const DType t = dtype(n.args[0]);
-  b_.CreateAlignedStore(to_memory(t, value(n.args[2])), element_address(n.args[0], value(n.args[1])),
-                        llvm::Align(bytes_of(t)));
+  Value* v = n.type.lanes > 1 ? value(n.args[2]) : to_memory(t, value(n.args[2]));
+  b_.CreateAlignedStore(v, element_address(n.args[0], value(n.args[1])), llvm::Align(n.type.lanes * bytes_of(t)));
+}
+
+// The type of a vector. Elements below 32 bits are packed in an integer, because LLVM would split such vectors.
+llvm::Type* PtxEmitter::packed(Type t) const {
+  const unsigned bits = static_cast<unsigned>(8 * bytes_of(t.dtype));
+  if (bits < 32) return llvm::Type::getIntNTy(context_, bits * t.lanes);
+  return llvm::FixedVectorType::get(type(t.dtype), t.lanes);
+}
+
+llvm::Value* PtxEmitter::vector(const Node& n) {
+  const bool extracts = n.kind<VectorOp>() == VectorOp::extract;
+  const Type t = extracts ? fn_[n.args[0]].type : n.type;
+  llvm::Type* whole = packed(t);
+  const auto place = [&](std::uint64_t lane) { return 8 * bytes_of(t.dtype) * lane; };
+  if (extracts) {
+    Value* v = value(n.args[0]);
+    return whole->isVectorTy() ? b_.CreateExtractElement(v, n.imm)
+                               : b_.CreateTrunc(b_.CreateLShr(v, place(n.imm)), type(t.dtype));
+  }
+  Value* v = whole->isVectorTy() ? static_cast<Value*>(llvm::PoisonValue::get(whole)) : number(whole, 0);
+  for (std::uint64_t l = 0; l < t.lanes; ++l) {
+    Value* element = value(n.args[l]);
+    v = whole->isVectorTy() ? b_.CreateInsertElement(v, element, l)
+                            : b_.CreateOr(v, b_.CreateShl(b_.CreateZExt(element, whole), place(l)));
+  }
+  return v;
 }
 
 llvm::Value* PtxEmitter::atomic(const Node& n) {

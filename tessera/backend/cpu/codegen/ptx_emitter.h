@@ -29,6 +29,8 @@ class PtxEmitter final : public Values {
   void while_statement(const ir::Node& n);
   Value* load(const ir::Node& n);
   void store(const ir::Node& n);
+  llvm::Type* packed(ir::Type t) const;
+  Value* vector(const ir::Node& n);
   Value* atomic(const ir::Node& n);
   void print(const ir::Node& n);
   llvm::BasicBlock* block(const char* name);
