@@ -56,6 +56,6 @@ std::uint8_t access_lanes(const ir::Function& fn, const ir::Node& access);
 bool keeps_fragments(const ir::Function& fn, const Target& target);
 
 /// Increase this when a change in lowering or emission changes the result for any kernel. Part of every cache key.
-inline constexpr int lowering_version = 10;
+inline constexpr int lowering_version = 11;
 
 }  // namespace tessera::emit
