@@ -221,11 +221,16 @@ std::vector<KernelReport> merged(const std::vector<KernelReport>& reports) {
 std::string reason_for_groups(const std::string& kernel) {
   const std::pair<const char*, const char*> reasons[] = {
       {"linear_f16_vector", "each 16-bit load changes half of a register, so the other half is waited for"},
-      {"linear_", "the activations of several tokens and the words of a weight do not fit in the registers together"},
+      {"linear_", "activations and words of the weight do not fit in the registers together"},
       {"attention_", "keys are reduced to scores before values are used, for all queries that share them"},
       {"matmul_", "tiles are copied to shared memory a few elements at a time"},
       {"argmax_of_parts", "one block combines the parts, which takes less time than its launch"},
       {"fused_", "the compiler loads the inputs of an expression in its order"},
+      {"running_sum", "the compiler spreads the loads of the 16 elements of a thread"},
+      {"part_sums", "the compiler spreads the loads of the 16 elements of a thread"},
+      {"top_k", "it selects from few bytes, which takes less time than its launch"},
+      {"largest", "it selects from few bytes, which takes less time than its launch"},
+      {"finite_argmax", "it selects from few bytes, which takes less time than its launch"},
       {"rms_norm", "weights are loaded after the sum of the row, where registers do not hold both"}};
   for (const auto& [prefix, reason] : reasons)
     if (kernel.starts_with(prefix)) return reason;

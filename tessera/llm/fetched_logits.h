@@ -18,6 +18,7 @@ class StagedDownload;
 /// Logits of one token. Memory is reused between calls.
 class FetchedLogits {
  public:
+  /// Creates an object without logits. Call fetch() first.
   FetchedLogits();
   ~FetchedLogits();
   /// Downloads the logits that `sampler` needs, or all of them, from `logits`, f32 (1, vocabulary). If the likeliest
