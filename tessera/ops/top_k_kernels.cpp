@@ -44,6 +44,7 @@ TopKSpec choose_top_k(const Tiles& tiles) { return {.threads = std::min(512u, ti
 ir::Function trace_top_k(const TopKSpec& spec) {
   const std::string name = spec.finite ? "finite_argmax" : spec.single ? "largest" : "top_k";
   ir::Builder builder(name + (spec.pairs ? "_of_pairs" : ""), ir::KernelKind::block, {spec.threads, 1, 1});
+  if (!spec.single) builder.set_min_blocks(1);  // 64 registers do not hold the elements, their keys and the scan
   ir::Builder::Scope scope(builder);
   const auto x = ir::buffer_param("x", spec.pairs ? DType::i32 : DType::f32, ir::Access::read);
   const auto out = ir::buffer_param("out", DType::i32, ir::Access::read_write);
