@@ -100,7 +100,7 @@ Array attend(const Array& q, const Array& keys, const Array& values, const Posit
   if (layout && (!layout->quantised || head_size % 32 == 0)) {
     combined.out = *layout, in_layout = true;
     out = ops::empty_input(*layout, tokens, heads * head_size, q.device());
-    rows_of_result = ops::ceil_div(tokens, layout->tokens) * layout->tokens;
+    rows_of_result = layout->padded(tokens);
   }
   static auto& combine = *new KernelFamily<ops::AttentionCombineSpec>(ops::trace_attention_combine);
   combine(combined).launch({static_cast<std::uint64_t>(rows_of_result * heads), 1, 1},

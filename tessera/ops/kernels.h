@@ -97,6 +97,8 @@ struct InputLayout {
   std::uint32_t tokens = 1;
   std::int32_t offset = 0;  ///< the sums of the integers are multiplied by -offset
   bool halves = false;      ///< true: one sum per 16 columns; false: one sum for all 32 columns, followed by 0
+  /// The number of tokens including those that pad the last tile.
+  std::int64_t padded(std::int64_t count) const { return ceil_div(count, tokens) * tokens; }
   friend bool operator==(const InputLayout&, const InputLayout&) = default;
   std::uint64_t bits() const {
     return std::uint64_t{quantised} | std::uint64_t{halves} << 1 | std::uint64_t{tokens} << 8 |

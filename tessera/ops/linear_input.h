@@ -22,7 +22,6 @@ class LinearInput {
   LinearInput(Array data, const InputLayout& layout, std::int64_t tokens, std::int64_t columns);
 
   std::int64_t tokens() const { return tokens_; }
-  std::int64_t columns() const { return columns_; }
   /// Rows as contiguous f32, if they are available.
   const std::optional<Array>& rows() const { return rows_; }
   /// Returns the activations in a layout. Rows are converted to each layout only once.

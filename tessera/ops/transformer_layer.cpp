@@ -48,8 +48,7 @@ AddNorm add_rms_norm(const Array& x, const std::optional<Array>& y, const Array&
   args.push_back(LaunchArgument::index(columns)), args.push_back(LaunchArgument::index(tokens));
   args.push_back(LaunchArgument::scalar(epsilon));
   static auto& family = *new KernelFamily<AddNormSpec>(trace_add_norm);
-  family(*spec).launch({static_cast<std::uint64_t>(ceil_div(tokens, layout->tokens) * layout->tokens), 1, 1},
-                       std::span(args));
+  family(*spec).launch({static_cast<std::uint64_t>(layout->padded(tokens)), 1, 1}, std::span(args));
   return {std::move(sum), LinearInput(data, *layout, tokens, columns)};
 }
 

@@ -250,7 +250,7 @@ const Array& LinearInput::in(const InputLayout& layout) {
 }
 
 Array empty_input(const InputLayout& layout, std::int64_t tokens, std::int64_t columns, Device device) {
-  const std::int64_t padded = ceil_div(tokens, layout.tokens) * layout.tokens;
+  const std::int64_t padded = layout.padded(tokens);
   return layout.quantised ? Array::empty({padded * (columns / 32), activation_words}, DType::u32, device)
                           : Array::empty({padded, columns}, DType::f32, device);
 }

@@ -54,7 +54,7 @@ namespace {
 
 /// The activation of a gate times its partner. gelu is the tanh approximation of Hendrycks and Gimpel 2016.
 ir::Value gated(Gate gate, ir::Value g, ir::Value up) {
-  if (gate == Gate::silu) return g / (1 + ir::exp(-g)) * up;
+  if (gate == Gate::silu) return activate(Activation::silu, g) * up;
   const ir::Value inner = g * (g * g * 0.044715 + 1) * 0.7978845608028654;  // sqrt(2 / pi)
   return g * (ir::tanh(inner) + 1) * 0.5 * up;
 }

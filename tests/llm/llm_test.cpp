@@ -167,7 +167,8 @@ TEST_P(OnEveryDevice, ModelsOfMixedFormatsMatchReference) {
 TEST_P(OnEveryDevice, LayerOfOneTokenHasNineLaunchesOnGpus) {
   const ops::Tiles tiles = ops::tiles_of(GetParam());
   if (!ops::combines_operations(tiles) || tiles.subgroup < 16 || tiles.rows < 32 || tiles.block_limit < 512)
-    GTEST_SKIP() << "this device does not combine the operations of a layer; passed by: GPUs";
+    GTEST_SKIP()
+        << "this device does not combine the operations of a layer; passed by: llm_test_cuda_1 and llm_test_rocm_2";
   for (const GgmlType type : {GgmlType::f16, GgmlType::q8_0}) {
     const TinyModel tiny{.architecture = "qwen2", .type = type, .seed = testing::seed(), .head = 64, .hidden = 192};
     const Llama model = Llama::load(GgufFile::parse(tiny.writer().bytes(), "tiny"), GetParam());
