@@ -106,7 +106,7 @@ Dialect cuda_c_for(int capability) {
 Dialect ptx_for(int capability) {
   Dialect d = cuda_c_for(capability);
   d.name = "PTX";
-  d.expand_math = d.expand_math64 = true;
+  d.expand_math = d.expand_math64 = d.native_exp = true;
   return d;
 }
 Dialect hip_c_for(std::string_view architecture) {
@@ -125,6 +125,7 @@ Target target_of(const Dialect& d, bool index64) {
           .f64 = d.fp64,
           .dot4 = d.dot4,
           .expand_math = d.expand_math,
+          .native_exp = d.native_exp,
           .expand_math64 = d.expand_math64,
           .atomic_f32 = !uses_opencl_names(d),
           .atomic_f64_add = d.atomic_f64_add,
@@ -141,20 +142,21 @@ Target target_of(const Dialect& d, bool index64) {
 // Uses structured bindings, so that this code does not compile if a new field is missing here.
 std::string text_of(const Dialect& d) {
   const auto& [language, name, fp64, subgroups, subgroups_named, intel_shuffles, atomic_i64, dot4, offsets, vectors,
-               expand_math, expand_math64, bf16_convert, atomic_f64_add, cuda_width, matrix, hip_dot4] = d;
-  return fmt::format("{} ({}) {:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {}", name,
+               expand_math, native_exp, expand_math64, bf16_convert, atomic_f64_add, cuda_width, matrix, hip_dot4] = d;
+  return fmt::format("{} ({}) {:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {}", name,
                      static_cast<int>(language), fp64, subgroups, subgroups_named, intel_shuffles, atomic_i64, dot4,
-                     offsets, vectors, expand_math, expand_math64, bf16_convert, atomic_f64_add, cuda_width,
+                     offsets, vectors, expand_math, native_exp, expand_math64, bf16_convert, atomic_f64_add, cuda_width,
                      static_cast<int>(matrix), static_cast<int>(hip_dot4));
 }
 std::string text_of(const Target& t) {
-  const auto& [index64, guard_map, f16_convert, bf16_convert, f64, dot4, expand_math, expand_math64, fast_f64,
-               atomic_f32, atomic_f64_add, atomic_f64, atomic_i64, subgroup_width, block_operations, mma, mma_bf16,
-               mma_width, vectors, aligned_vectors, max_block_threads, max_shared_bytes, max_local_bytes] = t;
-  return fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {} {}", index64,
-                     guard_map, f16_convert, bf16_convert, f64, dot4, expand_math, expand_math64, fast_f64, atomic_f32,
-                     atomic_f64_add, atomic_f64, atomic_i64, block_operations, mma, mma_bf16, vectors, aligned_vectors,
-                     subgroup_width, mma_width, max_block_threads, max_shared_bytes, max_local_bytes);
+  const auto& [index64, guard_map, f16_convert, bf16_convert, f64, dot4, expand_math, native_exp, expand_math64,
+               fast_f64, atomic_f32, atomic_f64_add, atomic_f64, atomic_i64, subgroup_width, block_operations, mma,
+               mma_bf16, mma_width, vectors, aligned_vectors, max_block_threads, max_shared_bytes, max_local_bytes] = t;
+  return fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {} {}",
+                     index64, guard_map, f16_convert, bf16_convert, f64, dot4, expand_math, native_exp, expand_math64,
+                     fast_f64, atomic_f32, atomic_f64_add, atomic_f64, atomic_i64, block_operations, mma, mma_bf16,
+                     vectors, aligned_vectors, subgroup_width, mma_width, max_block_threads, max_shared_bytes,
+                     max_local_bytes);
 }
 
 const char* global_space(const Dialect& d) { return opencl(d) ? "__global " : metal(d) ? "device " : ""; }

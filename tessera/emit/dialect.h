@@ -53,7 +53,8 @@ struct Dialect {
   bool offsets = true;  ///< buffers are passed as pointer and element offset, because OpenCL has no device addresses
   bool vectors = true;  ///< has vectors, and loads of 2, 3 or 4 elements that need only the alignment of an element
   bool expand_math = true;                 ///< exp, log, sin, ... of f32 are missing or differ between devices
-  bool expand_math64 = false;              ///< the same functions of f64 are missing
+  bool native_exp = false;                 ///< has exp and exp2 of f32, even if `expand_math` is true
+  bool expand_math64 = false;              ///< the functions of f64 are missing
   bool bf16_convert = false;               ///< CUDA: sm_80 and later
   bool atomic_f64_add = false;             ///< CUDA: sm_60 and later; HIP
   std::uint32_t cuda_width = 32;           ///< CUDA C: the number of lanes in a subgroup

@@ -232,7 +232,8 @@ class Lowerer {
       case Op::math:
         if (const auto op = n.kind<MathOp>(); expands(op)) {
           const bool wide = n.type.dtype == DType::f64;
-          if (always_expands(op) || (wide ? target_.expand_math64 : target_.expand_math))
+          const bool native = target_.native_exp && !wide && (op == MathOp::exp || op == MathOp::exp2);
+          if (always_expands(op) || (wide ? target_.expand_math64 : target_.expand_math && !native))
             return wide ? expand_math64(b_, op, a, other(1)) : expand_math(b_, op, a, other(1), target_.fast_f64);
         }
         return b_.math(n.kind<MathOp>(), a, other(1), other(2));

@@ -20,7 +20,8 @@ struct Target {
   /// Expands exp, exp2, log, log2, sin, cos, tanh, erf and pow of f32 to arithmetic (see math.h). tan and the
   /// operations after it in ir::MathOp are always expanded, in f32 and f64.
   bool expand_math = false;
-  bool expand_math64 = false;  ///< same for f64
+  bool native_exp = false;     ///< exp and exp2 of f32 are not expanded, even if `expand_math` is true
+  bool expand_math64 = false;  ///< same as `expand_math` for f64
   bool fast_f64 = false;       ///< f64 is at most twice as slow as f32, so expanded f32 functions may use it
   bool atomic_f32 = true;      ///< if false, float atomics become compare-and-swap loops
   bool atomic_f64_add = true;  ///< same for sums of f64
@@ -56,6 +57,6 @@ std::uint8_t access_lanes(const ir::Function& fn, const ir::Node& access);
 bool keeps_fragments(const ir::Function& fn, const Target& target);
 
 /// Increase this when a change in lowering or emission changes the result for any kernel. Part of every cache key.
-inline constexpr int lowering_version = 11;
+inline constexpr int lowering_version = 12;
 
 }  // namespace tessera::emit

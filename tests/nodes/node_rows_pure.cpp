@@ -207,6 +207,8 @@ double documented(MathOp op, Functions by, DType t) {
 }
 /// Returns the error bound of a function and the range in which it applies.
 emit::MathBound bound_of(MathOp op, Functions by, DType t) {
+  if (by == Functions::ptx)
+    by = t == DType::f32 && (op == MathOp::exp || op == MathOp::exp2) ? Functions::cuda : Functions::ours;
   const emit::MathBound everywhere{0, -INFINITY, INFINITY};
   emit::MathBound bound = everywhere;
   const bool narrow = t == DType::f32;

@@ -38,6 +38,7 @@ enum class Functions : std::uint8_t {
   host,    ///< the C library, or LLVM for a CPU
   opencl,  ///< an OpenCL compiler, full profile
   cuda,    ///< NVRTC
+  ptx,     ///< like `ours`, but exp and exp2 of f32 use an instruction of NVIDIA GPUs
   hip      ///< AMD's device library
 };
 

@@ -23,7 +23,7 @@ class DeviceTarget : public Target {
     switch (device_.backend) {
       case Backend::cuda:
         return device_info(device_).driver_version.find("NVRTC") != std::string::npos ? Functions::cuda
-                                                                                      : Functions::ours;
+                                                                                      : Functions::ptx;
       case Backend::rocm: return Functions::hip;
       case Backend::opencl:
       case Backend::oneapi: return t == DType::f64 ? Functions::opencl : Functions::ours;

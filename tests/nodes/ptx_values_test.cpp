@@ -212,13 +212,16 @@ std::string for_this_machine(std::string text, const emit::EmittedKernel& form) 
           "@tessera_$1_$2");
   replace("asm sideeffect \"ldmatrix\\.sync\\.aligned\\.m8n8\\.x4\\.(trans|shared)[^\"]*\", \"[^\"]*\"",
           "@tessera_ldmatrix_$1");
+  replace("asm \"ex2\\.approx\\.ftz\\.f32 [^\"]*\", \"[^\"]*\"", "@exp2f");
   replace("asm \"cvt\\.rn\\.bf16\\.f32 [^\"]*\", \"[^\"]*\"", "@tessera_bf16_from_f32");
-  text += "\ndeclare void @tessera_together(i32, ptr)\ndeclare i16 @tessera_bf16_from_f32(float)\n" +
-          on_registers(m16n8k16_f16, "tessera_m16n8k16_f16", 4, 2, true) +
-          on_registers(m16n8k16_bf16, "tessera_m16n8k16_bf16", 4, 2, true) +
-          on_registers(m16n8k8_f16, "tessera_m16n8k8_f16", 2, 1, true) +
-          on_registers(ldmatrix, "tessera_ldmatrix_shared", 0, 0, false) +
-          on_registers(ldmatrix_trans, "tessera_ldmatrix_trans", 0, 0, false);
+  text +=
+      "\ndeclare void @tessera_together(i32, ptr)\ndeclare i16 @tessera_bf16_from_f32(float)\n"
+      "declare float @exp2f(float)\n" +
+      on_registers(m16n8k16_f16, "tessera_m16n8k16_f16", 4, 2, true) +
+      on_registers(m16n8k16_bf16, "tessera_m16n8k16_bf16", 4, 2, true) +
+      on_registers(m16n8k8_f16, "tessera_m16n8k8_f16", 2, 1, true) +
+      on_registers(ldmatrix, "tessera_ldmatrix_shared", 0, 0, false) +
+      on_registers(ldmatrix_trans, "tessera_ldmatrix_trans", 0, 0, false);
   for (const char* name : {"s32_s32", "u32_s32", "u32_u32"})
     text += std::string("\ndeclare i32 @tessera_dp4a_") + name + "(i32, i32, i32)\n";
   // Passes the arguments in an array of words.
@@ -251,7 +254,7 @@ class ThreadsTarget : public Target {
   ~ThreadsTarget() override { fs::remove_all(folder_); }
   std::string name() const override { return "ptx on threads"; }
   const Capabilities& can() const override { return can_; }
-  Functions functions(DType) const override { return Functions::ours; }
+  Functions functions(DType) const override { return Functions::ptx; }
 
   void run(const Function& fn, std::array<std::uint64_t, 3> shape, std::vector<Memory>& memory) override {
     const emit::Dialect dialect = emit::ptx_for(capability_);

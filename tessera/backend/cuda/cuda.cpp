@@ -199,7 +199,7 @@ bool CudaVendor::choose_ptx(stream::DeviceFacts& facts) {
   }
   made_for_[facts.ordinal] = target;
   facts.architecture = fmt::format("PTX {}.{} for sm_{}", target.version / 10, target.version % 10, target.capability);
-  facts.dialect.expand_math = facts.dialect.expand_math64 = true;
+  facts.dialect.expand_math = facts.dialect.expand_math64 = facts.dialect.native_exp = true;
   set_capability(facts, target.capability);
   return true;
 }

@@ -54,6 +54,7 @@ class PtxEmitter final : public Values {
   Value* library_call(const char* name, DType t, Value* const* a, unsigned count) override;
   Value* dot4(ir::Dot4Signs signs, Value* a, Value* b, Value* c) override;
   Value* bfloat_from_float(Value* a) override;
+  Value* exponential(Value* x, bool natural);
   llvm::Function* remainder_function(DType t);
 
   const emit::EmittedKernel& form_;

@@ -178,10 +178,34 @@ llvm::Value* PtxEmitter::bfloat_from_float(Value* a) {
   return call;
 }
 
-// PTX has no C library. The floating-point remainder is the only function without an expansion in Tessera's IR. It is
-// implemented below.
+// e^x or 2^x of f32: 2^n 2^t with n = rint(x log2(e)), limited to exponents of normal numbers, and |t| <= 1/2 unless n
+// was limited. Adding `magic` rounds to an integer and leaves n + 127 in the low bits. ex2.approx.ftz has an error of
+// at most 2 ULP (CUDA C++ Programming Guide, "Mathematical Functions", exp2f). All steps keep NaN and infinities.
+llvm::Value* PtxEmitter::exponential(Value* x, bool natural) {
+  constexpr double magic = 0x1.8p+23 + 127;
+  const auto number = [&](double v) { return llvm::ConstantFP::get(b_.getFloatTy(), v); };
+  const auto fma = [&](Value* a, Value* b, Value* c) {
+    return b_.CreateIntrinsic(llvm::Intrinsic::fma, {b_.getFloatTy()}, {a, b, c});
+  };
+  // log2(e) as the sum of two floats
+  Value *const high = number(0x1.715476p+0), *const low = number(0x1.4ae0c0p-26);
+  Value* rounded = natural ? fma(x, high, number(magic)) : b_.CreateFAdd(x, number(magic));
+  rounded = b_.CreateMaxNum(rounded, number(magic - 126));
+  rounded = b_.CreateMinNum(rounded, number(magic + 127));
+  Value* const n = b_.CreateFSub(rounded, number(magic));
+  Value* const t = natural ? fma(x, low, fma(x, high, b_.CreateFNeg(n))) : b_.CreateFSub(x, n);
+  auto* code = llvm::InlineAsm::get(llvm::FunctionType::get(b_.getFloatTy(), {b_.getFloatTy()}, false),
+                                    "ex2.approx.ftz.f32 $0, $1;", "=f,f", false);
+  auto* power = b_.CreateCall(code, {t});
+  power->setDoesNotAccessMemory();
+  Value* const scale = b_.CreateShl(b_.CreateBitCast(rounded, b_.getInt32Ty()), 23);
+  return b_.CreateFMul(power, b_.CreateBitCast(scale, b_.getFloatTy()));
+}
+
+// PTX has no C library. Only these functions have no expansion in Tessera's IR.
 llvm::Value* PtxEmitter::library_call(const char* name, DType t, Value* const* a, unsigned) {
   const std::string called = name;
+  if (called == "expf" || called == "exp2f") return exponential(a[0], called == "expf");
   if (called == "fmod" || called == "fmodf") return b_.CreateCall(remainder_function(t), {a[0], a[1]});
   refuse("'" + called + "' of " + std::string(dtype_name(t)) + " was not expanded, and PTX has no math library");
 }
