@@ -9,6 +9,7 @@
 #include <deque>
 #include <fstream>
 #include <mutex>
+#include <string_view>
 #include <thread>
 
 #include "tests/array/array_programs.h"
@@ -95,8 +96,9 @@ std::vector<std::vector<unsigned char>> results(std::uint64_t seed, When when, s
 
 int programs(Device device) {
   if (const char* n = std::getenv("TESSERA_ARRAY_PROGRAMS")) return std::atoi(n);
-  if (device.backend == Backend::cpu) return 300;
-  return device == Device{Backend::interp, 0} ? 300 : 10;
+  const char* const more = std::getenv("TESSERA_TEST_LONG");
+  if (more != nullptr && std::string_view(more) == "1") return 1000;
+  return device.backend == Backend::cpu || device == Device{Backend::interp, 0} ? 80 : 10;
 }
 
 TESSERA_ON_EVERY_DEVICE();
