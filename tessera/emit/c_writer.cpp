@@ -9,6 +9,7 @@
 #include "tessera/base/error.h"
 #include "tessera/emit/metal.h"
 #include "tessera/ir/builder.h"
+#include "tessera/ir/multiple.h"
 #include "tessera/ir/print.h"
 
 namespace tessera::emit {
@@ -220,9 +221,10 @@ std::string CWriter::declarations(EmittedKernel& kernel) {
         add(fmt::format("{3}{0}* const {1} = ({3}{0}*)(shared_memory + {2});", type, names_[id], offset, space));
         offset += n.imm * dtype_size(n.type.dtype);
       } else {
-        // Rows of factors are read with 16-byte loads.
+        // Rows of factors are read with 16-byte loads, and asynchronous copies write 16 bytes.
         const bool factors = std::ranges::any_of(fn_.nodes, [&](const Node& m) {
-          return m.op == Op::mma && m.kind<MmaOp>() == MmaOp::load && m.args[1] == id;
+          return (m.op == Op::mma && m.kind<MmaOp>() == MmaOp::load && m.args[1] == id) ||
+                 (m.op == Op::async && m.args[0] == id);
         });
         add(fmt::format("{} {}{} {}[{}];", opencl(dialect_) ? "__local" : "__shared__",
                         factors && !opencl(dialect_) ? "__align__(16) " : "", type, names_[id], n.imm));
@@ -314,6 +316,7 @@ void CWriter::statement(NodeId id, BlockId b) {
       if (metal(dialect_)) refuse(id, "print");
       return print(n);
     case Op::mma: return matrix(n);
+    case Op::async: return async(n);
     case Op::barrier: flush_pending(false); return line(barrier_text(dialect_));
     case Op::atomic: {
       const Text t = atomic(n);
@@ -360,8 +363,7 @@ void CWriter::store(const Node& n) {
   if (n.type.lanes > 1 && memory.type.lanes == 1) {
     const Text at = take(n.args[1]);
     flush_pending(false);
-    const std::string pointer =
-        names_[n.args[0]] + (at.s == "0" ? "" : " + " + (at.binding < Binding::sum ? "(" + at.s + ")" : at.s));
+    const std::string pointer = address(n.args[0], at);
     if (access_lanes(fn_, n) == n.type.lanes)
       return line(fmt::format("*({}{}*)({}) = {};", global_space(dialect_), value_type(n.type), pointer, v.s));
     return line(fmt::format("vstore{}({}, 0, {});", n.type.lanes, v.s, pointer));
@@ -371,10 +373,34 @@ void CWriter::store(const Node& n) {
   line(fmt::format("{} = {};", target, v.s));
 }
 
+std::string CWriter::address(NodeId memory, const Text& at) const {
+  return names_[memory] + (at.s == "0" ? "" : " + " + (at.binding < Binding::sum ? "(" + at.s + ")" : at.s));
+}
+
+void CWriter::async(const Node& n) {
+  const AsyncOp op = n.kind<AsyncOp>();
+  if (op != AsyncOp::copy) {
+    flush_pending(false);
+    if (!dialect_.async_copies) return;
+    return op == AsyncOp::commit ? line(prelude_.async_commit() + "();")
+                                 : line(fmt::format("{}();", prelude_.async_wait(static_cast<std::uint32_t>(n.imm))));
+  }
+  const Text at = take(n.args[1]), first = take(n.args[3]);
+  flush_pending(false);
+  const std::string to = address(n.args[0], at), from = address(n.args[2], first);
+  const auto bytes = static_cast<std::uint32_t>(n.imm * dtype_size(n.type.dtype));
+  if (dialect_.async_copies) return line(fmt::format("{}({}, {});", prelude_.async_copy(bytes), to, from));
+  const std::string whole = bytes == 4 ? type_text(dialect_, DType::u32)
+                                       : prelude_.vector({DType::u32, static_cast<std::uint8_t>(bytes / 4)});
+  line(fmt::format("*({0}*)({1}) = *(const {0}*)({2});", whole, to, from));
+}
+
 // A fragment variable stores the elements of this lane. Operations are helper functions, which know the position of
 // these elements.
 void CWriter::matrix(const Node& n) {
   const MmaOp op = n.kind<MmaOp>();
+  // Pending loads may read elements of an accumulator that this operation changes.
+  if (op == MmaOp::store || is_accumulator(fn_[n.args[0]])) flush_pending(false);
   const std::string& mine = names_[n.args[0]];
   if (op == MmaOp::multiply) {
     const DType t = fn_[n.args[1]].type.dtype;
@@ -383,7 +409,6 @@ void CWriter::matrix(const Node& n) {
   }
   if (op == MmaOp::fill) return line(fmt::format("{}({}, {});", prelude_.matrix_fill(), mine, take(n.args[1]).s));
   const Text at = take(n.args[2]), stride = take(n.args[3]);
-  if (op == MmaOp::store) flush_pending(false);
   const std::string from =
       names_[n.args[1]] + (at.s == "0" ? "" : " + " + (at.binding < Binding::product ? "(" + at.s + ")" : at.s));
   const std::string lane = index_text(dialect_, IndexKind::lane_id, 0, fn_);
@@ -391,8 +416,9 @@ void CWriter::matrix(const Node& n) {
   const FragmentRole role = fn_[n.args[0]].kind<FragmentRole>();
   if (role != FragmentRole::accumulator) {
     const bool along_k = (role == FragmentRole::left) != transposed;
-    return line(fmt::format("{}({}, {}, {}, {});", prelude_.matrix_load(along_k, shared, fn_.index64), mine, from,
-                            stride.s, lane));
+    const bool aligned = known_multiple(fn_, n.args[2]) % 8 == 0 && known_multiple(fn_, n.args[3]) % 8 == 0;
+    return line(fmt::format("{}({}, {}, {}, {});", prelude_.matrix_load(along_k, shared, aligned, fn_.index64), mine,
+                            from, stride.s, lane));
   }
   const std::string call =
       op == MmaOp::store ? prelude_.matrix_store_sums(fn_.index64) : prelude_.matrix_load_sums(fn_.index64);

@@ -97,6 +97,8 @@ class CWriter {
   void store(const ir::Node& n);
   void print(const ir::Node& n);
   void matrix(const ir::Node& n);
+  void async(const ir::Node& n);
+  std::string address(ir::NodeId memory, const Text& at) const;  ///< pointer to an element
   void loop_for(const ir::Node& n);
   void loop_while(const ir::Node& n);
   [[noreturn]] void refuse(ir::NodeId id, const std::string& what) const;

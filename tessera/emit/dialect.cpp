@@ -86,6 +86,15 @@ MatrixUnits amd_matrix_units(std::string_view architecture) {
 std::uint32_t matrix_width(MatrixUnits units) {
   return units == MatrixUnits::mfma || units == MatrixUnits::mfma_1k ? 64 : 32;
 }
+ir::FragmentLayout fragment_layout(MatrixUnits units) {
+  switch (units) {
+    case MatrixUnits::none: return ir::FragmentLayout::linear;
+    case MatrixUnits::mma_k8:
+    case MatrixUnits::mma_k16: return ir::FragmentLayout::mma;
+    case MatrixUnits::wmma: return ir::FragmentLayout::wmma;
+    default: return ir::FragmentLayout::mfma;
+  }
+}
 HipDot4 amd_dot4(std::string_view architecture) {
   if (one_of(architecture, {"gfx906", "gfx908", "gfx90a", "gfx94", "gfx950", "gfx1011", "gfx1012", "gfx103"}))
     return HipDot4::separate;
@@ -94,7 +103,7 @@ HipDot4 amd_dot4(std::string_view architecture) {
 
 void set_capability(Dialect& d, int capability) {
   d.dot4 = capability >= 61;
-  d.bf16_convert = capability >= 80;
+  d.bf16_convert = d.async_copies = capability >= 80;
   d.atomic_f64_add = capability >= 60;
   d.matrix = nvidia_matrix_units(capability);
 }
@@ -136,26 +145,28 @@ Target target_of(const Dialect& d, bool index64) {
           .mma = d.matrix != MatrixUnits::none,
           .mma_bf16 = d.matrix != MatrixUnits::mma_k8,
           .mma_width = matrix_width(d.matrix),
+          .layout = fragment_layout(d.matrix),
+          .copy_async = d.language == Language::cuda || d.language == Language::hip,
           .vectors = d.vectors};
 }
 
 // Uses structured bindings, so that this code does not compile if a new field is missing here.
 std::string text_of(const Dialect& d) {
   const auto& [language, name, fp64, subgroups, subgroups_named, intel_shuffles, atomic_i64, dot4, offsets, vectors,
-               expand_math, native_exp, expand_math64, bf16_convert, atomic_f64_add, cuda_width, matrix, hip_dot4] = d;
-  return fmt::format("{} ({}) {:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {}", name,
+               expand_math, native_exp, expand_math64, bf16_convert, async_copies, atomic_f64_add, cuda_width, matrix, hip_dot4] = d;
+  return fmt::format("{} ({}) {:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {}", name,
                      static_cast<int>(language), fp64, subgroups, subgroups_named, intel_shuffles, atomic_i64, dot4,
-                     offsets, vectors, expand_math, native_exp, expand_math64, bf16_convert, atomic_f64_add, cuda_width,
+                     offsets, vectors, expand_math, native_exp, expand_math64, bf16_convert, async_copies, atomic_f64_add, cuda_width,
                      static_cast<int>(matrix), static_cast<int>(hip_dot4));
 }
 std::string text_of(const Target& t) {
   const auto& [index64, guard_map, f16_convert, bf16_convert, f64, dot4, expand_math, native_exp, expand_math64,
                fast_f64, atomic_f32, atomic_f64_add, atomic_f64, atomic_i64, subgroup_width, block_operations, mma,
-               mma_bf16, mma_width, vectors, aligned_vectors, max_block_threads, max_shared_bytes, max_local_bytes] = t;
-  return fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {} {}",
+               mma_bf16, mma_width, layout, copy_async, vectors, aligned_vectors, max_block_threads, max_shared_bytes, max_local_bytes] = t;
+  return fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {} {} {}",
                      index64, guard_map, f16_convert, bf16_convert, f64, dot4, expand_math, native_exp, expand_math64,
                      fast_f64, atomic_f32, atomic_f64_add, atomic_f64, atomic_i64, block_operations, mma, mma_bf16,
-                     vectors, aligned_vectors, subgroup_width, mma_width, max_block_threads, max_shared_bytes,
+                     copy_async, vectors, aligned_vectors, static_cast<int>(layout), subgroup_width, mma_width, max_block_threads, max_shared_bytes,
                      max_local_bytes);
 }
 

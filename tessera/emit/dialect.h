@@ -31,6 +31,7 @@ enum class MatrixUnits : std::uint8_t {
 MatrixUnits nvidia_matrix_units(int capability);
 MatrixUnits amd_matrix_units(std::string_view architecture);  ///< "gfx90a", which may be followed by ":sramecc+"
 std::uint32_t matrix_width(MatrixUnits units);                ///< the subgroup width that the units require
+ir::FragmentLayout fragment_layout(MatrixUnits units);
 
 /// AMD's instructions for dot products of packed bytes.
 enum class HipDot4 : std::uint8_t {
@@ -56,6 +57,7 @@ struct Dialect {
   bool native_exp = false;                 ///< has exp and exp2 of f32, even if `expand_math` is true
   bool expand_math64 = false;              ///< the functions of f64 are missing
   bool bf16_convert = false;               ///< CUDA: sm_80 and later
+  bool async_copies = false;               ///< CUDA: cp.async, sm_80 and later
   bool atomic_f64_add = false;             ///< CUDA: sm_60 and later; HIP
   std::uint32_t cuda_width = 32;           ///< CUDA C: the number of lanes in a subgroup
   MatrixUnits matrix = MatrixUnits::none;  ///< CUDA and HIP
@@ -119,6 +121,10 @@ class Prelude {
   /// A structure of 2 or 4 elements, for dialects without `vectors`. It is loaded and stored by one access. The
   /// function NAME_of creates it from its elements.
   std::string vector(ir::Type t);
+  // CUDA: cp.async.
+  std::string async_copy(std::uint32_t bytes);  ///< (to shared memory, from global memory)
+  std::string async_commit();
+  std::string async_wait(std::uint32_t groups);
   std::string from_bfloat();  ///< u16 bits to f32
   std::string to_bfloat();
 
@@ -128,8 +134,9 @@ class Prelude {
   std::uint32_t matrix_sums() const;   ///< number of floats per lane for an accumulator
   /// Loads a factor. The parameters are (words, pointer, stride, lane). Element (o, k) is at o * stride + k if
   /// `along_k` is true, otherwise at k * stride + o. o is a row of the left factor or a column of the right factor.
-  /// `shared` is true if the pointer refers to shared memory.
-  std::string matrix_load(bool along_k, bool shared, bool index64);
+  /// `shared` is true if the pointer refers to shared memory, and `aligned` if all rows there begin at multiples of 16
+  /// bytes. Otherwise this is tested at run time.
+  std::string matrix_load(bool along_k, bool shared, bool aligned, bool index64);
   std::string matrix_load_sums(bool index64);   ///< (sums, pointer, row stride, column stride, lane)
   std::string matrix_store_sums(bool index64);  ///< same parameters as matrix_load_sums
   std::string matrix_fill();                    ///< (sums, value)

@@ -10,6 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/emit/block_ops.h"
 #include "tessera/emit/convert.h"
+#include "tessera/emit/fragment_places.h"
 #include "tessera/emit/math.h"
 #include "tessera/emit/mma.h"
 #include "tessera/ir/builder.h"
@@ -30,7 +31,10 @@ class Lowerer {
         values_(in.nodes.size()) {
     if (!target.block_operations)
       block_operations_.emplace(b_, index_, target.subgroup_width != 1, in.threads_per_block());
-    if (!keeps_fragments(in, target)) matrices_.emplace(b_, index_, target.subgroup_width != 1);
+    if (!keeps_fragments(in, target))
+      matrices_.emplace(b_, index_, target.subgroup_width != 1);
+    else if (target.layout != FragmentLayout::linear)
+      places_.emplace(b_, index_, target.layout);
   }
 
   Function run() {
@@ -49,6 +53,7 @@ class Lowerer {
       block(0);
     Function out = b_.finish();
     out.index64 = target_.index64;
+    if (places_) out.layout = target_.layout;
     if (in_.kind == KernelKind::block) check_shared_memory(out);  // now also counts the memory of block operations
     check_local_memory(out);
     return out;
@@ -163,6 +168,12 @@ class Lowerer {
   }
   NodeId index(NodeId id, const Node& n) {
     switch (n.kind<IndexKind>()) {
+      case IndexKind::lane_elements:
+        if (places_) return index_constant(places_->elements());
+        return matrices_ ? matrices_->lane_elements() : b_.index(IndexKind::lane_elements);
+      case IndexKind::lane_rows:
+        if (places_) return index_constant(places_->rows());
+        return matrices_ ? matrices_->lane_rows() : b_.index(IndexKind::lane_rows);
       case IndexKind::buffer_size: return b_.buffer_size(params_[n.imm]);
       case IndexKind::counter: refuse(id, "a loop counter is used outside of its for_");
       case IndexKind::grid_size:  // a map kernel must not see the rounded-up grid
@@ -198,12 +209,30 @@ class Lowerer {
       case Op::select: values_[id] = select(n); break;
       case Op::vector: values_[id] = vector(n); break;
       case Op::mma: matrix(n); break;
+      case Op::async: async(n); break;
+      case Op::place: values_[id][0] = place(id, n); break;
       case Op::if_:
+        if (const Node& c = b_.node(value(n.args[0])); in_[n.args[0]].op == Op::place && c.op == Op::constant) {
+          if (c.imm != 0) block(n.args[1]);
+          break;
+        }
         b_.if_(
             value(n.args[0]), [&] { block(n.args[1]); },
             n.args[2] == no_block ? std::function<void()>{} : [&] { block(n.args[2]); });
         break;
       case Op::for_:
+        if (places_ && counts_places(in_[n.args[1]])) {  // the lane's elements are in registers, so this is unrolled
+          const Node &begin = in_[n.args[0]], &step = in_[n.args[2]];
+          if (begin.op != Op::constant || begin.imm != 0 || step.op != Op::constant || step.imm != 1)
+            refuse(id, "a loop over the elements or rows of a lane must begin at 0 and have step 1");
+          const std::int64_t rounds =
+              in_[n.args[1]].kind<IndexKind>() == IndexKind::lane_rows ? places_->rows() : places_->elements();
+          for (std::int64_t k = 0; k < rounds; ++k) {
+            values_[n.args[3]][0] = index_constant(k);
+            block(n.extra);
+          }
+          break;
+        }
         b_.for_(
             value(n.args[0]), value(n.args[1]), value(n.args[2]),
             [&](NodeId counter) {
@@ -288,6 +317,7 @@ class Lowerer {
   Lanes load(const Node& n) {
     const Node& memory = in_[n.args[0]];
     const NodeId at = value(n.args[1]), m = value(n.args[0]);
+    check_element(memory, at);
     Lanes out{};
     if (!split(n.type)) {
       out[0] = b_.load(m, at, memory.type.lanes > 1 ? std::uint8_t{1} : n.type.lanes);
@@ -304,6 +334,7 @@ class Lowerer {
   void store(const Node& n) {
     const Node& memory = in_[n.args[0]];
     const NodeId at = value(n.args[1]), m = value(n.args[0]);
+    check_element(memory, at);
     const Lanes v = lanes(n.args[2]);
     if (!split(n.type)) return b_.store(m, at, v[0]);
     const NodeId first = memory.type.lanes > 1 ? b_.binary(BinaryOp::mul, at, index_constant(n.type.lanes)) : at;
@@ -330,9 +361,60 @@ class Lowerer {
     return out;
   }
 
+  /// Refuses an access to an element of an accumulator that is not one of this lane's registers.
+  void check_element(const Node& memory, NodeId at) const {
+    if (!places_ || !is_fragment(memory)) return;
+    const Node& index = b_.node(at);
+    if (index.op != Op::constant || index.imm >= static_cast<std::uint64_t>(places_->elements()))
+      refuse(no_node, "the number of a matrix element is not the counter of a loop over the lane's elements",
+             "Use for_each_element");
+  }
+
+  // Asynchronous copies. They stay if one access of the device can copy all elements.
+  bool keeps_async() const { return target_.copy_async && b_.function().aligned_vectors; }
+  void async(const Node& n) {
+    const AsyncOp op = n.kind<AsyncOp>();
+    if (op == AsyncOp::commit) return keeps_async() ? b_.async_commit() : void();
+    const auto count = static_cast<std::uint32_t>(n.imm);
+    if (op == AsyncOp::wait) return keeps_async() ? b_.async_wait(count) : void();
+    const NodeId to = value(n.args[0]), at = value(n.args[1]), from = value(n.args[2]), first = value(n.args[3]);
+    if (keeps_async()) return b_.copy_async(to, at, from, first, count);
+    std::vector<NodeId> elements;
+    for (std::uint32_t k = 0; k < count; ++k) elements.push_back(b_.load(from, plus(first, k)));
+    for (std::uint32_t k = 0; k < count; ++k) b_.store(to, plus(at, k), elements[k]);
+    b_.set_no_wrap(false);
+  }
+
   // Matrices.
+  static bool counts_places(const Node& n) {
+    return n.op == Op::index &&
+           (n.kind<IndexKind>() == IndexKind::lane_elements || n.kind<IndexKind>() == IndexKind::lane_rows);
+  }
+  NodeId place(NodeId id, const Node& n) {
+    const NodeId k = value(n.args[0]);
+    const PlaceOf what = n.kind<PlaceOf>();
+    if (matrices_) return matrices_->place(what, k);
+    if (!places_) return b_.place(what, k);
+    if (b_.node(k).op != Op::constant)
+      refuse(id, "the number of a matrix element is not the counter of a loop over the lane's elements",
+             "Use for_each_element and for_each_row");
+    return places_->place(what, static_cast<std::int64_t>(b_.node(k).imm));
+  }
   void matrix(const Node& n) {
     const MmaOp op = n.kind<MmaOp>();
+    if (op == MmaOp::convert || op == MmaOp::reduce_rows) {
+      const NodeId to = value(n.args[0]), from = value(n.args[1]);
+      const auto reduce = static_cast<ReduceOp>(n.imm);
+      const DType t = in_[n.args[0]].type.dtype;
+      const auto narrow = [&](NodeId v) { return cast(DType::f32, t, v); };
+      if (op == MmaOp::reduce_rows)
+        return matrices_ ? matrices_->reduce_rows(reduce, to, from)
+               : places_ ? places_->reduce_rows(reduce, to, from)
+                         : b_.mma_reduce_rows(reduce, to, from);
+      if (places_) return places_->convert(to, from, [&](NodeId v) { return b_.bitcast(DType::u16, narrow(v)); });
+      return matrices_ ? matrices_->convert(to, from, [&](NodeId v) { return cast(t, DType::f32, narrow(v)); })
+                       : b_.mma_convert(to, from);
+    }
     if (op == MmaOp::multiply) {
       const NodeId c = value(n.args[0]), x = value(n.args[1]), y = value(n.args[2]);
       return matrices_ ? matrices_->multiply(c, x, y) : b_.mma_multiply(c, x, y);
@@ -421,7 +503,8 @@ class Lowerer {
   std::vector<Lanes> values_;
   std::vector<NodeId> params_;
   std::optional<BlockOperations> block_operations_;
-  std::optional<MatrixLoops> matrices_;
+  std::optional<MatrixLoops> matrices_;   // if fragments become arrays of all elements
+  std::optional<FragmentPlaces> places_;  // if a device has its own layout of fragments
 };
 
 }  // namespace

@@ -37,9 +37,13 @@ struct Target {
   bool mma = false;
   bool mma_bf16 = true;
   std::uint32_t mma_width = 1;
+  ir::FragmentLayout layout = {};  ///< of accumulators in functions that keep fragments
+  /// Op::async is supported in functions with ir::Function::aligned_vectors. Other functions copy at once.
+  bool copy_async = false;
   bool vectors = false;  ///< if false, vector operations are split into operations on elements
   /// Buffers begin at multiples of 16 bytes, so that vectors of functions with ir::Function::aligned_vectors can be
-  /// loaded and stored by one access. If false, the lowered function does not have this property.
+  /// loaded, stored and copied asynchronously by one access. If false, the lowered function does not have this
+  /// property.
   bool aligned_vectors = false;
   std::uint32_t max_block_threads = 1024;
   std::uint64_t max_shared_bytes = 49152;
@@ -57,6 +61,6 @@ std::uint8_t access_lanes(const ir::Function& fn, const ir::Node& access);
 bool keeps_fragments(const ir::Function& fn, const Target& target);
 
 /// Increase this when a change in lowering or emission changes the result for any kernel. Part of every cache key.
-inline constexpr int lowering_version = 12;
+inline constexpr int lowering_version = 13;
 
 }  // namespace tessera::emit

@@ -35,17 +35,34 @@ void MatrixLoops::every_element(const Element& body) {
 // time.
 void MatrixLoops::for_each_lane_element(const Element& body) {
   if (!several_) return every_element(body);
-  // Subgroups consist of consecutive threads of a block. The last subgroup may have fewer lanes.
-  const NodeId width = b_.index(ir::IndexKind::subgroup_size), lane = b_.index(ir::IndexKind::lane_id);
+  loop(lane_elements(), [&](NodeId k) {
+    b_.if_(place(ir::PlaceOf::valid, k), [&] { body(place(ir::PlaceOf::row, k), place(ir::PlaceOf::column, k), k); });
+  });
+}
+
+// Subgroups consist of consecutive threads of a block. The last subgroup may have fewer lanes.
+NodeId MatrixLoops::active_lanes() {
+  const NodeId width = b_.index(ir::IndexKind::subgroup_size);
   const NodeId threads = number(b_.function().threads_per_block());
   const NodeId left = arithmetic(BinaryOp::sub, threads, times(b_.index(ir::IndexKind::subgroup_id), width));
-  const NodeId lanes = b_.binary(BinaryOp::min, width, left);
-  const NodeId rounds = b_.binary(BinaryOp::div, plus(number(elements - 1), lanes), lanes);
-  loop(rounds, [&](NodeId k) {
-    const NodeId e = plus(times(k, lanes), lane);
-    b_.if_(b_.compare(ir::CompareOp::lt, e, number(elements)),
-           [&] { body(b_.binary(BinaryOp::div, e, number(side)), b_.binary(BinaryOp::rem, e, number(side)), k); });
-  });
+  return b_.binary(BinaryOp::min, width, left);
+}
+NodeId MatrixLoops::lane_elements() {
+  if (!several_) return number(elements);
+  const NodeId lanes = active_lanes();
+  return b_.binary(BinaryOp::div, plus(number(elements - 1), lanes), lanes);
+}
+NodeId MatrixLoops::place(ir::PlaceOf what, NodeId k) {
+  if (what == ir::PlaceOf::slot_row) return k;
+  const NodeId e = several_ ? plus(times(k, active_lanes()), b_.index(ir::IndexKind::lane_id)) : k;
+  if (what == ir::PlaceOf::valid) return b_.compare(ir::CompareOp::lt, e, number(elements));
+  return b_.binary(what == ir::PlaceOf::column ? BinaryOp::rem : BinaryOp::div, e, number(side));
+}
+NodeId MatrixLoops::element(NodeId accumulator, NodeId e) {
+  if (!several_) return b_.load(accumulator, e);
+  const NodeId lanes = active_lanes();
+  const NodeId own = b_.load(accumulator, b_.binary(BinaryOp::div, e, lanes));
+  return b_.subgroup(ir::SubgroupOp::shuffle, own, b_.binary(BinaryOp::rem, e, lanes));
 }
 
 NodeId MatrixLoops::fragment() { return b_.local({DType::f32}, elements); }
@@ -79,6 +96,22 @@ void MatrixLoops::multiply(NodeId accumulator, NodeId left, NodeId right) {
 void MatrixLoops::store(NodeId accumulator, NodeId memory, NodeId at, NodeId stride) {
   for_each_lane_element([&](NodeId i, NodeId j, NodeId place) {
     b_.store(memory, plus(plus(at, times(i, stride)), j), b_.load(accumulator, place));
+  });
+}
+
+void MatrixLoops::convert(NodeId left, NodeId accumulator, const std::function<NodeId(NodeId)>& rounded) {
+  loop(number(elements), [&](NodeId e) { b_.store(left, e, rounded(element(accumulator, e))); });
+}
+
+void MatrixLoops::reduce_rows(ir::ReduceOp op, NodeId local, NodeId accumulator) {
+  const BinaryOp step = op == ir::ReduceOp::sum ? BinaryOp::add : BinaryOp::max;
+  loop(number(side), [&](NodeId row) {
+    const NodeId first = times(row, number(side)), value = b_.local({DType::f32}, 1);
+    b_.store(value, number(0), element(accumulator, first));
+    b_.for_(number(1), number(side), number(1), [&](NodeId column) {
+      b_.store(value, number(0), b_.binary(step, b_.load(value, number(0)), element(accumulator, plus(first, column))));
+    });
+    b_.store(local, row, b_.load(value, number(0)));
   });
 }
 

@@ -27,6 +27,12 @@ class MatrixLoops {
   void fill(ir::NodeId accumulator, ir::NodeId value);
   void multiply(ir::NodeId accumulator, ir::NodeId left, ir::NodeId right);
   void store(ir::NodeId accumulator, ir::NodeId memory, ir::NodeId at, ir::NodeId stride);
+  /// `rounded` converts an f32 to the dtype of the factor and back.
+  void convert(ir::NodeId left, ir::NodeId accumulator, const std::function<ir::NodeId(ir::NodeId)>& rounded);
+  void reduce_rows(ir::ReduceOp op, ir::NodeId local, ir::NodeId accumulator);
+  ir::NodeId lane_elements();
+  ir::NodeId lane_rows() { return number(ir::fragment_side); }
+  ir::NodeId place(ir::PlaceOf what, ir::NodeId k);
 
  private:
   ir::NodeId number(std::int64_t v) { return b_.constant_of(index_, v); }
@@ -39,6 +45,9 @@ class MatrixLoops {
   using Element = std::function<void(ir::NodeId i, ir::NodeId j, ir::NodeId place)>;
   void every_element(const Element& body);
   void for_each_lane_element(const Element& body);
+  ir::NodeId active_lanes();
+  /// Returns element number e (16 * i + j) of an accumulator in all lanes.
+  ir::NodeId element(ir::NodeId accumulator, ir::NodeId e);
 
   ir::Builder& b_;
   DType index_;

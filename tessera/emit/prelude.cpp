@@ -52,6 +52,28 @@ std::string Prelude::vector(ir::Type t) {
   return name;
 }
 
+// PTX ISA, "Data Movement and Conversion Instructions: cp.async". Copies of 16 bytes bypass the L1 cache.
+std::string Prelude::async_copy(std::uint32_t bytes) {
+  const std::string name = fmt::format("tessera_copy_async{}", bytes);
+  return function(name, fmt::format("void {}(void* to, const void* from) {{\n"
+                                    "  unsigned long long at;\n"
+                                    "  asm(\"cvta.to.shared.u64 %0, %1;\" : \"=l\"(at) : \"l\"(to));\n"
+                                    "  asm volatile(\"cp.async.{}.shared.global [%0], [%1], %2;\"\n"
+                                    "      :\n      : \"l\"(at), \"l\"(from), \"n\"({})\n      : \"memory\");\n}}",
+                                    name, bytes == 16 ? "cg" : "ca", bytes));
+}
+std::string Prelude::async_commit() {
+  return function("tessera_commit_async",
+                  "void tessera_commit_async() {\n"
+                  "  asm volatile(\"cp.async.commit_group;\" : : : \"memory\");\n}");
+}
+std::string Prelude::async_wait(std::uint32_t groups) {
+  const std::string name = fmt::format("tessera_wait_async{}", groups);
+  return function(name, fmt::format("void {0}() {{\n"
+                                    "  asm volatile(\"cp.async.wait_group %0;\" : : \"n\"({1}) : \"memory\");\n}}",
+                                    name, groups));
+}
+
 std::string Prelude::divide(DType t) {
   const std::string type = type_text(dialect_, t), wrap = unsigned_text(dialect_, t), name = "tessera_div_" + suffix(t);
   const std::string minus = is_signed_int(t) ? fmt::format("b == -1 ? ({})(({})0 - ({})a) : ", type, wrap, wrap) : "";

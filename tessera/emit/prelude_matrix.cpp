@@ -13,15 +13,18 @@
 // Two instructions compute 16 columns. The first uses words 0 and 2 of the right factor, the second words 1 and 3.
 // m16n8k8 is called twice, for k < 8 and for k >= 8, with different words.
 //
+// AMD's units store the factors in the same way, so the factors can be exchanged. Then the result is transposed, and
+// each lane has elements of one row, as in a left factor. The places below are those after the exchange.
+//
 // CDNA (AMD, "Matrix Instruction Calculator", v_mfma_f32_16x16x16f16; waves of 64), in lane l:
 // - a and b: o = l % 16, k = 4 (l / 16) + 0..3.
-// - Float i of c and d: row 4 (l / 16) + i, column l % 16.
+// - Float i of c and d: row l % 16, column 4 (l / 16) + i.
 // v_mfma_f32_16x16x8bf16 has k = 2 (l / 16) + 0..1. It is called with elements 0 and 1, then with elements 2 and 3, so
 // it adds the 16 products in a different order.
 //
 // RDNA 3 (AMD, "RDNA3 Instruction Set Architecture", 7.9; waves of 32), in lane l:
 // - a and b: o = l % 16 and all 16 k. Both halves of the wave store the same elements.
-// - Float i of c and d: row 2i + l / 16, column l % 16.
+// - Float i of c and d: row l % 16, column 2i + l / 16.
 #include <fmt/format.h>
 
 #include "tessera/emit/dialect.h"
@@ -41,8 +44,8 @@ struct Place {
 };
 Place place_of_sum(const Dialect& d) {
   if (nvidia(d)) return {"lane / 4 + e / 2 % 2 * 8", "e / 4 * 8 + lane % 4 * 2 + e % 2"};
-  if (wave_of_32(d)) return {"e * 2 + lane / 16", "lane % 16"};
-  return {"lane / 16 * 4 + e", "lane % 16"};
+  if (wave_of_32(d)) return {"lane % 16", "e * 2 + lane / 16"};
+  return {"lane % 16", "lane / 16 * 4 + e"};
 }
 /// Returns the index o of word r of a factor, and the index k of the first of its two elements.
 Place place_of_pair(const Dialect& d) {
@@ -72,15 +75,21 @@ std::string Prelude::matrix_shared_load(bool along_k) {
                         name, along_k ? "" : ".trans"));
 }
 
-std::string Prelude::matrix_load(bool along_k, bool shared, bool index64) {
+std::string Prelude::matrix_load(bool along_k, bool shared, bool aligned, bool index64) {
   const bool by_rows = nvidia(dialect_) && shared;
-  const std::string name =
-      fmt::format("tessera_matrix_load{}{}{}", along_k ? "" : "_transposed", by_rows ? "_shared" : "", wide(index64));
+  aligned = aligned && by_rows;
+  const std::string name = fmt::format("tessera_matrix_load{}{}{}{}", along_k ? "" : "_transposed",
+                                       by_rows ? "_shared" : "", aligned ? "_rows" : "", wide(index64));
   const Place at = place_of_pair(dialect_);
   std::string body;
   if (by_rows) {
     const char* row = along_k ? "(lane / 8 % 2 * 8 + lane % 8) * stride + lane / 16 * 8"
                               : "(lane / 16 * 8 + lane % 8) * stride + lane / 8 % 2 * 8";
+    if (aligned)
+      return function(
+          name, fmt::format("void {}(unsigned int* words, const unsigned short* from, {} stride, int lane) {{\n"
+                            "  {}(words, from + {});\n}}",
+                            name, step_type(index64), matrix_shared_load(along_k), row));
     body += fmt::format(
         "  if ((((unsigned long long)from | 2 * (unsigned long long)stride) & 15) == 0) {{\n"
         "    {}(words, from + {});\n    return;\n  }}\n",
@@ -185,9 +194,12 @@ std::string Prelude::matrix_instruction(DType t) {
 
 std::string Prelude::matrix_multiply(DType t) {
   const std::string one = matrix_instruction(t);
-  if (!nvidia(dialect_)) return one;
   const std::string name = "tessera_matrix_multiply_" + std::string(dtype_name(t));
   std::string body;
+  if (!nvidia(dialect_))
+    return function(name, fmt::format("void {0}(float* sums, const unsigned int* a, const unsigned int* b) {{\n"
+                                      "  {1}(sums, b, a);\n}}",
+                                      name, one));
   for (const char* n : {"0", "1"}) {
     const bool second = *n == '1';
     const char* sums = second ? "sums + 4" : "sums";

@@ -124,7 +124,8 @@ NodeId Builder::index(IndexKind kind, std::uint64_t dimension) {
   const bool block_only = kind == IndexKind::thread_id || kind == IndexKind::block_id ||
                           kind == IndexKind::block_size || kind == IndexKind::block_count ||
                           kind == IndexKind::lane_id || kind == IndexKind::subgroup_id ||
-                          kind == IndexKind::subgroup_size || kind == IndexKind::subgroup_count;
+                          kind == IndexKind::subgroup_size || kind == IndexKind::subgroup_count ||
+                          kind == IndexKind::lane_elements || kind == IndexKind::lane_rows;
   require(!block_only || fn_.kind == KernelKind::block,
           std::string(name_of(kind)) + " is not available in a map kernel, whose blocks the runtime chooses",
           "Declare the kernel with block(...)");
@@ -306,6 +307,13 @@ NodeId Builder::bitcast(DType to, NodeId a) {
   return add_shared({.op = Op::bitcast, .type = {to}, .args = {a}});
 }
 
+NodeId Builder::place(PlaceOf what, NodeId k) {
+  require(type(k) == Type{index_type_}, "the number of an element must be an index, not " + describe(k));
+  return add_shared({.op = Op::place,
+                     .sub = sub(what),
+                     .type = {what == PlaceOf::valid ? DType::boolean : index_type_},
+                     .args = {k}});
+}
 NodeId Builder::math(MathOp op, NodeId a, NodeId b, NodeId c) {
   a = computable(a);
   if (b) b = computable(b);
@@ -413,6 +421,8 @@ NodeId Builder::check_access(NodeId memory, NodeId index, bool write) {
 
 NodeId Builder::load(NodeId memory, NodeId index, std::uint8_t lanes) {
   index = check_access(memory, index, false);
+  require(!is_fragment(fn_.nodes[memory]) || is_accumulator(fn_.nodes[memory]),
+          "a thread cannot load elements of the factors of a matrix product", "Load them from the matrix's memory");
   Type t = fn_.nodes[memory].type;
   require(lanes == 1 || (t.lanes == 1 && lanes <= 4 && fn_.nodes[memory].op != Op::local),
           "load of " + type_name({t.dtype, lanes}) + " from " + (t.lanes == 1 ? "local memory" : "vectors") +
@@ -439,6 +449,11 @@ NodeId Builder::load_if(NodeId mask, NodeId memory, NodeId index, NodeId other) 
 void Builder::store(NodeId memory, NodeId index, NodeId value) {
   index = check_access(memory, index, true);
   const Type t = fn_.nodes[memory].type;
+  if (is_fragment(fn_.nodes[memory]) && !is_accumulator(fn_.nodes[memory])) {
+    require(index_type_ != DType::index && type(value) == Type{DType::u32},
+            "a thread cannot store elements of the factors of a matrix product", "Convert an accumulator");
+    return append(add({.op = Op::store, .type = type(value), .args = {memory, index, value}}));
+  }
   if (type(value).lanes == 1 && type(value) != t && storable(t.dtype, type(value).dtype)) value = cast(t.dtype, value);
   require(type(value).dtype == t.dtype && (t.lanes == 1 || t.lanes == type(value).lanes),
           "a value of " + describe(value) + " cannot be stored in memory of " + type_name(t), "Use cast<T>(...)");
@@ -513,6 +528,55 @@ void Builder::mma_multiply(NodeId accumulator, NodeId left, NodeId right) {
 void Builder::mma_store(NodeId accumulator, NodeId memory, NodeId index, NodeId stride) {
   check_fragment(accumulator, FragmentRole::accumulator, MmaOp::store);
   append(add(matrix_access(MmaOp::store, accumulator, memory, index, stride)));
+}
+void Builder::mma_convert(NodeId left, NodeId accumulator) {
+  check_fragment(left, FragmentRole::left, MmaOp::convert);
+  check_fragment(accumulator, FragmentRole::accumulator, MmaOp::convert);
+  append(add({.op = Op::mma, .sub = sub(MmaOp::convert), .type = type(left), .args = {left, accumulator}}));
+}
+void Builder::mma_reduce_rows(ReduceOp op, NodeId local, NodeId accumulator) {
+  check_fragment(accumulator, FragmentRole::accumulator, MmaOp::reduce_rows);
+  const Node& m = fn_.nodes[local];
+  require(m.op == Op::local && !is_fragment(m) && m.type == Type{DType::f32} && m.imm >= fragment_side,
+          "mma reduce_rows requires a local array of 16 f32");
+  require(op == ReduceOp::sum || op == ReduceOp::max,
+          "mma reduce_rows supports sum and max, not " + std::string(name_of(op)));
+  append(add({.op = Op::mma,
+              .sub = sub(MmaOp::reduce_rows),
+              .type = {DType::f32},
+              .args = {local, accumulator},
+              .imm = static_cast<std::uint64_t>(op)}));
+}
+
+// Asynchronous copies.
+
+void Builder::copy_async(NodeId shared, NodeId index, NodeId buffer, NodeId from, std::uint32_t elements) {
+  index = check_access(shared, index, true), from = check_access(buffer, from, false);
+  const Node &to = fn_.nodes[shared], &source = fn_.nodes[buffer];
+  require(to.op == Op::shared && source.op == Op::param, "copy_async copies from a buffer to shared memory");
+  require(to.type == source.type, "copy_async cannot convert " + describe(buffer) + " to " + describe(shared));
+  const std::size_t bytes = elements * dtype_size(to.type.dtype);
+  require(bytes == 4 || bytes == 8 || bytes == 16,
+          "copy_async copies 4, 8 or 16 bytes, not " + std::to_string(bytes) + " (" + std::to_string(elements) +
+              " elements of " + type_name(to.type) + ")",
+          "Copy more or fewer elements");
+  append(add({.op = Op::async,
+              .sub = sub(AsyncOp::copy),
+              .type = to.type,
+              .args = {shared, index, buffer, from},
+              .imm = elements}));
+}
+void Builder::require_async() const {
+  require(fn_.kind == KernelKind::block, "asynchronous copies require blocks, but this is a map kernel",
+          "Declare the kernel with block(...)");
+}
+void Builder::async_commit() {
+  require_async();
+  append(add({.op = Op::async, .sub = sub(AsyncOp::commit)}));
+}
+void Builder::async_wait(std::uint32_t groups) {
+  require_async();
+  append(add({.op = Op::async, .sub = sub(AsyncOp::wait), .imm = groups}));
 }
 
 // Effects and control.

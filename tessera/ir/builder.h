@@ -60,6 +60,7 @@ class Builder {
   NodeId make_vector(std::span<const NodeId> elements);
   NodeId extract(NodeId vector, std::uint32_t lane);
   NodeId dot4(Dot4Signs signs, NodeId a, NodeId b, NodeId c);
+  NodeId place(PlaceOf what, NodeId k);
 
   // Convergent nodes.
   NodeId subgroup(SubgroupOp op, NodeId a, NodeId lane = no_node);
@@ -79,6 +80,13 @@ class Builder {
   void mma_fill(NodeId accumulator, NodeId value);
   void mma_multiply(NodeId accumulator, NodeId left, NodeId right);
   void mma_store(NodeId accumulator, NodeId memory, NodeId index, NodeId stride);
+  void mma_convert(NodeId left, NodeId accumulator);
+  void mma_reduce_rows(ReduceOp op, NodeId local, NodeId accumulator);
+
+  // Asynchronous copies. See AsyncOp.
+  void copy_async(NodeId shared, NodeId index, NodeId buffer, NodeId from, std::uint32_t elements);
+  void async_commit();
+  void async_wait(std::uint32_t groups);
 
   // Effects and control flow. Bodies are traced by calling the given functions.
   void barrier();
@@ -125,6 +133,7 @@ class Builder {
   void require(bool ok, const std::string& wrong, const std::string& remedy = {}) const;
   std::string describe(NodeId id) const;
   NodeId check_access(NodeId memory, NodeId index, bool write);
+  void require_async() const;
   void check_fragment(NodeId id, FragmentRole role, MmaOp op) const;
   Node matrix_access(MmaOp op, NodeId fragment, NodeId memory, NodeId index, NodeId stride);
 

@@ -183,18 +183,28 @@ class Canonicaliser {
       if (n.op == Op::for_) home_[n.args[3]] = n.extra;
     }
   }
-  // Finds the fragments that affect memory: accumulators that are stored, and the operands multiplied into them.
+  // Finds the fragments that affect memory: accumulators whose elements are stored, loaded or reduced, and the fragments
+  // from which needed fragments are computed.
   void find_needed_fragments() {
     needed_.resize(in_.nodes.size());
-    auto each = [&](MmaOp op, auto f) {
-      for (const Block& b : in_.blocks)
-        for (NodeId id : b)
-          if (in_.nodes[id].op == Op::mma && in_.nodes[id].kind<MmaOp>() == op) f(in_.nodes[id]);
+    bool changed = false;
+    const auto need = [&](NodeId id) {
+      if (is_fragment(in_.nodes[id]) && !needed_[id]) needed_[id] = changed = true;
     };
-    each(MmaOp::store, [&](const Node& n) { needed_[n.args[0]] = true; });
-    each(MmaOp::multiply, [&](const Node& n) {
-      if (needed_[n.args[0]]) needed_[n.args[1]] = needed_[n.args[2]] = true;
-    });
+    do {
+      changed = false;
+      for (const Block& b : in_.blocks)
+        for (NodeId id : b) {
+          const Node& n = in_.nodes[id];
+          if (n.op == Op::load) need(n.args[0]);
+          if (n.op != Op::mma) continue;
+          const MmaOp op = n.kind<MmaOp>();
+          if (op == MmaOp::store) need(n.args[0]);
+          if (op == MmaOp::reduce_rows) needed_[n.args[0]] = true;
+          if (needed_[n.args[0]])
+            for (NodeId a : operands(n)) need(a);
+        }
+    } while (changed);
   }
   // Removes control statements with empty bodies, so that equivalent kernels become equal. Keeps while_ because it
   // might not terminate.
@@ -361,6 +371,7 @@ class Canonicaliser {
     result_.index64 = in_.index64;
     result_.exact = in_.exact;
     result_.aligned_vectors = in_.aligned_vectors;
+    result_.layout = in_.layout;
     result_.min_blocks = in_.min_blocks;
     result_.params = in_.params;
     result_.blocks.clear();

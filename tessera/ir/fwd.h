@@ -15,5 +15,6 @@ struct Function;
 struct Hash;
 struct Node;
 struct SourceLine;
+enum class FragmentLayout : std::uint8_t;
 
 }  // namespace tessera::ir

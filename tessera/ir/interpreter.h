@@ -105,8 +105,8 @@ class Interpreter {
 void interpret(const Function& fn, std::array<std::uint64_t, 3> shape, std::span<const InterpreterArgument> arguments,
                const InterpreterOptions& options = {});
 
-/// Returns one copy of the function for each of its barriers, with that barrier removed. Tests use this to show that a
-/// kernel needs its barriers and that the checks find missing barriers.
+/// For each barrier and each wait for copies, returns one copy of the function without it. Tests use this to show that
+/// a kernel needs its barriers and that the checks find missing barriers.
 std::vector<Function> without_each_barrier(const Function& fn);
 
 }  // namespace tessera::ir

@@ -37,7 +37,8 @@ enum class Op : std::uint8_t {
   index,     ///< sub is an IndexKind. imm is the dimension, the parameter (buffer_size) or a serial number (counter).
              ///< extra of a counter is 1 if the counter had dtype `index` before lowering, so that it never wraps
   local,   ///< zero-initialised memory of one thread; imm is the number of elements. If sub is a FragmentRole, the node
-           ///< is a fragment, and only mma can access it
+           ///< is a fragment, which only mma can access, except that each lane can load and store its elements of an
+           ///< accumulator (see PlaceOf)
   shared,  ///< uninitialised memory of one block; imm is the number of elements
   // Pure nodes.
   unary,   ///< sub is a UnaryOp (a). extra is 1 if the result had dtype `index` before lowering, so that it never wraps
@@ -49,6 +50,7 @@ enum class Op : std::uint8_t {
   math,     ///< sub is a MathOp (a[, b[, c]]); the operands are f32 or f64
   vector,   ///< sub is a VectorOp: make (x, y[, z[, w]]) or extract (v), with the lane in imm
   dot4,     ///< sub is a Dot4Signs (a, b, c): c + the sum of four products of packed bytes. a and b are u32, c is i32
+  place,    ///< sub is a PlaceOf (k): the place of this lane's element number k of an accumulator
   // Convergent nodes: all threads of the subgroup or block must execute them together.
   mma,            ///< sub is an MmaOp (fragment, ...); also an effect. extra of a load is 1 if it transposes
   subgroup,       ///< sub is a SubgroupOp (a[, lane])
@@ -65,6 +67,7 @@ enum class Op : std::uint8_t {
            ///< integers
   // Effects.
   barrier,  ///< synchronises all threads of the block; orders their accesses to shared memory and buffers
+  async,    ///< sub is an AsyncOp: copies from a buffer to shared memory while the thread continues
   print,    ///< (up to four values): extra is the index of the format in Function::strings; {} stands for a value
   // Control.
   if_,   ///< (condition): args[1] is the block for true, args[2] the block for false or no_block
@@ -83,13 +86,46 @@ std::string_view op_name(Op op);
 /// f32.
 enum class FragmentRole : std::uint8_t { none, left, right, accumulator, count_ };
 inline constexpr std::uint32_t fragment_side = 16;  ///< number of rows and of columns
+inline constexpr std::uint32_t fragment_elements = fragment_side * fragment_side;
 /// The operations of mma. Index, stride and value must be the same in all lanes of the subgroup.
 enum class MmaOp : std::uint8_t {
   load,  ///< (fragment, memory, index, stride): element (i, j) is memory[index + i * stride + j], or memory[index + j *
          ///< stride + i] if transposed. The memory is a buffer or shared memory with the fragment's dtype
   fill,  ///< (accumulator, value): sets all elements
-  multiply,  ///< (accumulator, left, right): c += a * b; the sum is computed in f32 in any order
-  store,     ///< (accumulator, memory, index, stride): writes element (i, j) to memory[index + i * stride + j]
+  multiply,     ///< (accumulator, left, right): c += a * b; the sum is computed in f32 in any order
+  store,        ///< (accumulator, memory, index, stride): writes element (i, j) to memory[index + i * stride + j]
+  convert,      ///< (left, accumulator): rounds the elements of the accumulator to the dtype of the left factor
+  reduce_rows,  ///< (local, accumulator): imm is a ReduceOp, sum or max. Reduces each row to a number, and stores the
+                ///< number of a row at its slot (see PlaceOf) of a local array of f32, in all lanes that have this row
+  count_
+};
+/// The elements of an accumulator that belong to a lane are numbered from 0 to IndexKind::lane_elements - 1, and its
+/// rows from 0 to IndexKind::lane_rows - 1 ("slots"). Numbers of elements are operands k of `place`, and the indices of
+/// loads from and stores to accumulators.
+enum class PlaceOf : std::uint8_t {
+  row,       ///< row of element k
+  column,    ///< column of element k
+  slot,      ///< slot of the row of element k
+  slot_row,  ///< row of slot k
+  valid,     ///< bool: false if element k does not exist, because some lanes have fewer elements than others
+  count_
+};
+/// Which elements of a fragment belong to each lane. Emitters document the layouts of matrix units and their sources
+/// (emit/prelude_matrix.cpp).
+enum class FragmentLayout : std::uint8_t {
+  linear,  ///< element k of a lane of an accumulator has number k * lanes + lane, where element (i, j) has number 16 i
+           ///< + j
+  mma,     ///< NVIDIA
+  mfma,    ///< AMD CDNA
+  wmma     ///< AMD RDNA
+};
+/// Asynchronous copies (cp.async). A thread's copies since its previous commit form a group, and `wait` returns when
+/// all but the newest groups are complete. Then the thread can read what it has copied, and other threads can after a
+/// barrier. Until then, no thread may access the destination. Devices without asynchronous copies copy at once.
+enum class AsyncOp : std::uint8_t {
+  copy,    ///< (shared, index, buffer, index): copies imm consecutive elements, of 4, 8 or 16 bytes together
+  commit,  ///< (): ends the group
+  wait,    ///< (): imm is the number of groups that may still be incomplete
   count_
 };
 
@@ -107,6 +143,8 @@ enum class IndexKind : std::uint8_t {
   subgroup_count,  ///< number of subgroups per block, rounded up
   buffer_size,     ///< number of elements of a buffer parameter
   counter,         ///< the counter of a for_
+  lane_elements,   ///< number of elements of an accumulator that belong to this lane (see PlaceOf)
+  lane_rows,       ///< number of slots of this lane for rows, at least one for each row of which it has elements
   count_
 };
 enum class UnaryOp : std::uint8_t { neg, abs, not_, popcount, clz, count_ };
@@ -176,6 +214,8 @@ std::string_view name_of(ReduceOp k);
 std::string_view name_of(AtomicOp k);
 std::string_view name_of(FragmentRole k);
 std::string_view name_of(MmaOp k);
+std::string_view name_of(PlaceOf k);
+std::string_view name_of(AsyncOp k);
 
 struct Node {
   Op op = Op::none;
@@ -201,7 +241,7 @@ struct NodeHash {
 std::span<const std::uint32_t> operands(const Node& node);
 
 constexpr bool is_leaf(Op op) { return op >= Op::constant && op <= Op::shared; }
-constexpr bool is_pure(Op op) { return op >= Op::unary && op <= Op::dot4; }
+constexpr bool is_pure(Op op) { return op >= Op::unary && op <= Op::place; }
 constexpr bool is_convergent(Op op) { return op >= Op::mma && op <= Op::block_uniform; }
 constexpr bool is_load(Op op) { return op == Op::load || op == Op::load_if; }
 constexpr bool is_control(Op op) { return op >= Op::if_ && op <= Op::while_; }
@@ -213,16 +253,20 @@ constexpr bool has_result(Op op) {
 }
 /// Returns the memory that this statement stores to, or no_node.
 constexpr NodeId written_memory(const Node& n) {
-  if (n.op == Op::store || n.op == Op::atomic) return n.args[0];
+  if (n.op == Op::store || n.op == Op::atomic || n.op == Op::async) return n.args[0];
   return n.op == Op::mma && n.kind<MmaOp>() == MmaOp::store ? n.args[1] : no_node;
 }
 /// Returns the memory that this statement loads from, or no_node.
 constexpr NodeId read_memory(const Node& n) {
   if (is_load(n.op) || n.op == Op::atomic) return n.args[0];
+  if (n.op == Op::async) return n.args[2];
   return n.op == Op::mma && n.kind<MmaOp>() == MmaOp::load ? n.args[1] : no_node;
 }
-/// True if the node is a matrix that is distributed over a subgroup; threads cannot load from it directly.
+/// True if the node is a matrix that is distributed over a subgroup.
 constexpr bool is_fragment(const Node& n) { return n.op == Op::local && n.sub != 0; }
+constexpr bool is_accumulator(const Node& n) {
+  return is_fragment(n) && n.kind<FragmentRole>() == FragmentRole::accumulator;
+}
 
 /// The number of rounds of a for_ that compilers should combine to one (1 to 64; 1 prevents unrolling). Loads of all
 /// these rounds can then start before the first of them is used. It does not change results.
@@ -264,9 +308,13 @@ struct Function {
   /// If set, each operation is rounded separately, and compilers must not contract a * b + c. Results then do not
   /// depend on the surrounding code. An explicit `fma` is still fused.
   bool exact = false;
-  /// Declares that the index of each load and store of 2 or 4 elements of a buffer is a multiple of this number. If the
-  /// buffers are also aligned, such an access can be one access of the device.
+  /// Declares that the index of each load and store of 2 or 4 elements of a buffer is a multiple of this number, and
+  /// both indices of each asynchronous copy multiples of its number of elements. If the buffers are also aligned, such
+  /// an access can be one access of the device.
   bool aligned_vectors = false;
+  /// For lowered functions: the layout that their accesses to elements of fragments assume. In all layouts but
+  /// `linear`, they also store pairs of elements of left factors as u32.
+  FragmentLayout layout = FragmentLayout::linear;
   std::vector<Param> params;
   std::vector<Node> nodes = {Node{}};
   std::vector<SourceLine> sources = {SourceLine{}};  ///< the source line of each node

@@ -38,6 +38,7 @@ class Printer {
     if (fn_.index64) out_ += " index64";
     if (fn_.exact) out_ += " exact";
     if (fn_.aligned_vectors) out_ += " aligned_vectors";
+    if (fn_.layout != FragmentLayout::linear) out_ += fmt::format(" layout {}", static_cast<int>(fn_.layout));
     if (fn_.min_blocks != 0) out_ += " blocks_at_least " + std::to_string(fn_.min_blocks);
     out_ += "\n";
     for (const Param& p : fn_.params)
@@ -96,6 +97,7 @@ class Printer {
       case Op::block_reduce: return fmt::format("block_{} {}", name_of(n.kind<ReduceOp>()), list(n));
       case Op::block_scan:
         return fmt::format("block_scan_{}{} {}", name_of(n.kind<ReduceOp>()), n.imm ? "_exclusive" : "", list(n));
+      case Op::place: return fmt::format("place_{} {}", name_of(n.kind<PlaceOf>()), list(n));
       case Op::dot4: return fmt::format("dot4_{} {}", name_of(n.kind<Dot4Signs>()), list(n));
       case Op::vector:
         return n.kind<VectorOp>() == VectorOp::make ? "vector " + list(n)
@@ -105,9 +107,18 @@ class Printer {
   }
   std::string matrix(const Node& n) {
     const std::string start = fmt::format("mma_{} ", name_of(n.kind<MmaOp>()));
-    if (n.kind<MmaOp>() == MmaOp::fill || n.kind<MmaOp>() == MmaOp::multiply) return start + list(n);
+    if (n.kind<MmaOp>() == MmaOp::reduce_rows)
+      return fmt::format("mma_reduce_rows_{} {}", name_of(static_cast<ReduceOp>(n.imm)), list(n));
+    if (n.kind<MmaOp>() != MmaOp::load && n.kind<MmaOp>() != MmaOp::store) return start + list(n);
     return start + fmt::format("{}, {}[{}] stride {}{}", value(n.args[0]), value(n.args[1]), value(n.args[2]),
                                value(n.args[3]), n.extra ? " transposed" : "");
+  }
+  std::string async(const Node& n) {
+    const std::string start = fmt::format("async_{}", name_of(n.kind<AsyncOp>()));
+    if (n.kind<AsyncOp>() == AsyncOp::commit) return start;
+    if (n.kind<AsyncOp>() == AsyncOp::wait) return fmt::format("{} {}", start, n.imm);
+    return fmt::format("{} {}[{}], {}[{}], {}", start, value(n.args[0]), value(n.args[1]), value(n.args[2]),
+                       value(n.args[3]), n.imm);
   }
   void line(int depth, const std::string& text) {
     out_ += std::string(2 * static_cast<std::size_t>(depth), ' ') + text + "\n";
@@ -122,6 +133,7 @@ class Printer {
           break;
         case Op::mma: line(depth, matrix(n)); break;
         case Op::barrier: line(depth, "barrier"); break;
+        case Op::async: line(depth, async(n)); break;
         case Op::return_: line(depth, "return"); break;
         case Op::print: line(depth, fmt::format("print \"{}\" {}", fn_.strings[n.extra], list(n))); break;
         case Op::if_:
@@ -170,7 +182,8 @@ struct Hasher {
 template <class F>
 void each_word(const Function& fn, F&& word) {
   word(static_cast<std::uint64_t>(fn.kind) | std::uint64_t{fn.index64} << 8 | std::uint64_t{fn.exact} << 9 |
-       std::uint64_t{fn.aligned_vectors} << 10 | std::uint64_t{fn.min_blocks} << 16);
+       std::uint64_t{fn.aligned_vectors} << 10 | static_cast<std::uint64_t>(fn.layout) << 12 |
+       std::uint64_t{fn.min_blocks} << 16);
   for (auto s : fn.block_size) word(s);
   word(fn.params.size());
   for (const Param& p : fn.params)

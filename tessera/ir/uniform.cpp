@@ -28,6 +28,8 @@ class Uniformity {
       case IndexKind::global_id:
       case IndexKind::thread_id:
       case IndexKind::lane_id: return false;
+      case IndexKind::lane_elements:  // loops over these contain no operations of subgroups or blocks
+      case IndexKind::lane_rows: return false;
       case IndexKind::subgroup_id: return subgroup_;
       default: return true;
     }
@@ -56,7 +58,7 @@ class Uniformity {
         case Op::load_if: {
           const Node& m = fn_[n.args[0]];
           const bool constant_memory = m.op == Op::param && fn_.params[m.imm].access == Access::read;
-          if (!(constant_memory || m.op == Op::local) || !all(operands(n))) varies(id);
+          if (!(constant_memory || (m.op == Op::local && !is_fragment(m))) || !all(operands(n))) varies(id);
           break;
         }
         case Op::store:
@@ -68,7 +70,10 @@ class Uniformity {
         case Op::subgroup:
           if (!subgroup_ || !same_in_subgroup(n)) varies(id);
           break;
-        case Op::mma: break;  // threads cannot use the contents of a fragment before they are stored
+        case Op::mma:
+          if (n.kind<MmaOp>() == MmaOp::reduce_rows) varies(n.args[0]);
+          break;
+        case Op::place: varies(id); break;
         case Op::block_reduce:
         case Op::block_uniform: break;
         case Op::if_: for_each_nested(n, [&](BlockId inner) { block(inner, control && uniform_[n.args[0]]); }); break;

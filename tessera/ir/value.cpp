@@ -256,6 +256,36 @@ void Fragment::store(BufferRef memory, Operand index, Operand stride) const {
   builder().mma_store(id_, memory.id(), index.own().id(), stride.own().id());
 }
 
+void Fragment::convert(const Fragment& accumulator) const { builder().mma_convert(id_, accumulator.id_); }
+Value Fragment::get(Value k) const { return Value(builder().load(id_, k.id())); }
+void Fragment::set(Value k, Operand value) const { builder().store(id_, k.id(), value.as(DType::f32).id()); }
+
+namespace {
+Value place(PlaceOf what, Value k) { return Value(builder().place(what, k.id())); }
+}  // namespace
+
+void for_each_element(const std::function<void(const FragmentElement&)>& body) {
+  for_(0, Value(builder().index(IndexKind::lane_elements)), [&](Value k) {
+    if_(place(PlaceOf::valid, k), [&] { body({k, place(PlaceOf::row, k), place(PlaceOf::column, k)}); });
+  });
+}
+
+FragmentRows::FragmentRows() : memory_(builder().local({DType::f32}, fragment_side)) {}
+Value FragmentRows::get(const FragmentElement& e) const { return memory_.load(place(PlaceOf::slot, e.k)); }
+void FragmentRows::reduce(ReduceOp op, const Fragment& accumulator) const {
+  builder().mma_reduce_rows(op, memory_.id(), accumulator.id());
+}
+void FragmentRows::for_each(const std::function<void(Value, Value)>& body) {
+  for_(0, Value(builder().index(IndexKind::lane_rows)),
+       [&](Value slot) { body(slot, place(PlaceOf::slot_row, slot)); });
+}
+
+void copy_async(BufferRef shared, Operand index, BufferRef buffer, Operand from, std::uint32_t elements) {
+  builder().copy_async(shared.id(), index.as(DType::index).id(), buffer.id(), from.as(DType::index).id(), elements);
+}
+void async_commit() { builder().async_commit(); }
+void async_wait(std::uint32_t groups) { builder().async_wait(groups); }
+
 Variable::Variable(DType dtype, Operand initial) : memory_(builder().local({dtype}, 1)) { set(initial); }
 Value Variable::get() const {
   return Value(builder().load(memory_.id(), builder().constant_of(DType::index, std::int64_t{0})));

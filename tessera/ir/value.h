@@ -189,10 +189,43 @@ class Fragment {
   void multiply_add(const Fragment& left, const Fragment& right, const char* file = __builtin_FILE(),
                     int line = __builtin_LINE()) const;
   void store(BufferRef memory, Operand index, Operand stride) const;
+  void convert(const Fragment& accumulator) const;  ///< sets this left factor
+  /// For accumulators: this lane's element number k (see PlaceOf).
+  Value get(Value k) const;
+  void set(Value k, Operand value) const;
 
  private:
   Handle id_;
 };
+
+/// An element of all accumulators that belongs to this lane.
+struct FragmentElement {
+  Value k, row, column;
+};
+/// Runs the body for each element of an accumulator that belongs to this lane. The body may load and store this element
+/// of several accumulators, but must contain no barriers and no operations of subgroups.
+void for_each_element(const std::function<void(const FragmentElement&)>& body);
+
+/// A number for each row of an accumulator. Each lane stores the numbers of its own rows.
+class FragmentRows {
+ public:
+  FragmentRows();
+  Value get(const FragmentElement& e) const;
+  /// Reduces the rows of the accumulator with `sum` or `max`. All threads of the subgroup must call it together.
+  void reduce(ReduceOp op, const Fragment& accumulator) const;
+  /// The body gets a number of this lane, which it may use with `at` and `set_at` of any FragmentRows, and its row.
+  static void for_each(const std::function<void(Value slot, Value row)>& body);
+  Value at(Value slot) const { return memory_.load(slot); }
+  void set_at(Value slot, Operand value) const { memory_.store(slot, value); }
+
+ private:
+  BufferRef memory_;
+};
+
+// Asynchronous copies. See AsyncOp. `elements` is the number of elements that are copied, 4, 8 or 16 bytes.
+void copy_async(BufferRef shared, Operand index, BufferRef buffer, Operand from, std::uint32_t elements);
+void async_commit();
+void async_wait(std::uint32_t groups);
 
 /// A mutable variable of one thread.
 class Variable {

@@ -15,11 +15,15 @@ struct Place {
   FragmentRole role = FragmentRole::none;
 };
 Place place_of(const Node& n, std::size_t operand) {
+  if (n.op == Op::async) return {operand % 2 == 0 ? Place::memory : Place::value};
   if (n.op != Op::mma) {
     const bool access = is_load(n.op) || n.op == Op::store || n.op == Op::atomic;
     return {access && operand == 0 ? Place::memory : Place::value};
   }
   const MmaOp op = n.kind<MmaOp>();
+  if (op == MmaOp::reduce_rows && operand == 0) return {Place::memory};
+  if (op == MmaOp::convert || op == MmaOp::reduce_rows)
+    return {Place::fragment, operand == 0 ? FragmentRole::left : FragmentRole::accumulator};
   if (operand == 0) return {Place::fragment, op == MmaOp::load ? FragmentRole::none : FragmentRole::accumulator};
   if (op == MmaOp::multiply) return {Place::fragment, operand == 1 ? FragmentRole::left : FragmentRole::right};
   return {operand == 1 && op != MmaOp::fill ? Place::memory : Place::value};
@@ -27,7 +31,9 @@ Place place_of(const Node& n, std::size_t operand) {
 /// True if only the threads of a subgroup must execute this operation together. Other convergent operations require the
 /// whole block.
 bool of_subgroup(Op op) { return op == Op::mma || op == Op::subgroup; }
-std::size_t operands_of(MmaOp op) { return op == MmaOp::fill ? 2 : op == MmaOp::multiply ? 3 : 4; }
+std::size_t operands_of(MmaOp op) {
+  return op == MmaOp::load || op == MmaOp::store ? 4 : op == MmaOp::multiply ? 3 : 2;
+}
 
 class Verifier {
  public:
@@ -78,6 +84,9 @@ class Verifier {
     const std::string op = std::string(op_name(n.op)) + (is_control(n.op)  ? "_"
                                                          : n.op == Op::mma ? " " + std::string(name_of(n.kind<MmaOp>()))
                                                                            : "");
+    // Lowering stores pairs of elements of a factor as u32.
+    const bool own = (n.op == Op::load || n.op == Op::store) && kind == Place::memory && is_accumulator(a);
+    if (own || (is_fragment(a) && n.op == Op::store && operand == 0 && n.type == Type{DType::u32})) return;
     if (is_fragment(a))
       wrong(id,
             "local" + std::to_string(a.extra) + " is a matrix over a subgroup, and " + op +
@@ -88,7 +97,9 @@ class Verifier {
     if (kind == Place::memory && !is_memory(fn_, a))
       wrong(id, op + " requires memory, not a value of " + type_name(a.type),
             "Use a buffer, shared memory or a local array");
-    if (n.op != Op::mma) return;
+    if (n.op == Op::async && kind == Place::memory && a.op != (operand == 0 ? Op::shared : Op::param))
+      wrong(id, "copy_async copies from a buffer to shared memory", {});
+    if (n.op != Op::mma || n.kind<MmaOp>() == MmaOp::reduce_rows) return;
     if (a.op == Op::local) wrong(id, "a matrix must be in memory that threads share", "Use a buffer or shared memory");
     if (kind == Place::value && !uniform_in_subgroup_[n.args[operand]])
       wrong(id,

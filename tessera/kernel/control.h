@@ -166,9 +166,9 @@ inline void return_(const char* file = __builtin_FILE(), int line = __builtin_LI
 inline void blocks_at_least(std::uint32_t blocks) { detail::blocks_at_least(blocks); }
 
 /// Declares that i is a multiple of n in every `b.load<n>(i)` of a buffer, and in every `b.store(i, v)` of n elements,
-/// where n is 2 or 4. If the buffers of a launch also begin at multiples of 16 bytes, GPUs then transfer up to 16 bytes
-/// with each such access. Launches with other buffers are correct, but load and store single elements. The interpreter
-/// reports indices that are not multiples.
+/// where n is 2 or 4, and that both indices of every `copy_async<n>` are multiples of n. If the buffers of a launch
+/// also begin at multiples of 16 bytes, GPUs then transfer up to 16 bytes with each such access. Launches with other
+/// buffers are correct, but load and store single elements. The interpreter reports indices that are not multiples.
 inline void aligned_vectors() { detail::aligned_vectors(); }
 
 /// Waits for all threads of the block, and makes their writes to shared memory and buffers visible to each other.

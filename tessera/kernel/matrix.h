@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of 16 x 16 matrices, computed by the threads of a subgroup. Devices with matrix units use them (see the
 // table in docs/kernels.md); others use loops. Only block kernels can use these operations. All threads of the subgroup
-// must call each operation together, with the same index, stride and value.
+// must call each operation together, with the same index, stride and value, except for accesses to single elements.
 #pragma once
 
+#include "tessera/kernel/control.h"
 #include "tessera/kernel/memory.h"
 
 namespace tessera {
@@ -62,6 +63,19 @@ constexpr void check_factor() {
 
 }  // namespace detail
 
+/// An element of every accumulator that belongs to the same lane of a subgroup. See for_each_element.
+struct MatrixElement {
+  Val<Index> row, column;
+  ir::Handle number;  ///< internal
+};
+/// A row of which a lane has elements. See for_each_row.
+struct MatrixRow {
+  Val<Index> row;
+  ir::Handle number;  ///< internal
+};
+
+class MatrixAccumulator;
+
 /// The left operand of a matrix product, with 16 rows and 16 columns. T is half or bfloat16. Copies denote the same
 /// matrix.
 template <class T>
@@ -72,6 +86,9 @@ class MatrixLeft : public detail::MatrixHandle<T> {
       : detail::MatrixHandle<T>(ir::FragmentRole::left, file, line) {
     detail::check_factor<T>();
   }
+  /// Rounds the elements of `from` to T. This needs no memory, so that a product can be multiplied again.
+  inline void convert(const MatrixAccumulator& from, const char* file = __builtin_FILE(),
+                      int line = __builtin_LINE()) const;
 };
 
 /// The right operand of a matrix product, with 16 rows and 16 columns. T must be the same as for the left operand.
@@ -107,6 +124,14 @@ class MatrixAccumulator : public detail::MatrixHandle<float> {
     detail::note(file, line);
     if constexpr (std::same_as<A, B>) detail::mma_multiply(fragment(), left.fragment(), right.fragment());
   }
+  /// Returns an element in the lane to which it belongs.
+  Val<float> operator[](const MatrixElement& e) const {
+    return Val<float>(detail::NodeRef{detail::load(fragment(), e.number)});
+  }
+  /// Sets an element in the lane to which it belongs.
+  void set(const MatrixElement& e, detail::Arg<float> value) const {
+    detail::store(fragment(), e.number, value.node());
+  }
   /// Stores element (i, j) to memory[index + i * stride + j]. `memory` is a Buffer or Shared of float. Other threads of
   /// the block must not read these elements before a barrier.
   template <class M>
@@ -117,6 +142,69 @@ class MatrixAccumulator : public detail::MatrixHandle<float> {
       detail::mma_store(fragment(), memory.memory(), index.node(), stride.node());
     }
   }
+};
+
+template <class T>
+void MatrixLeft<T>::convert(const MatrixAccumulator& from, const char* file, int line) const {
+  detail::note(file, line);
+  detail::mma_convert(this->fragment(), from.fragment());
+}
+
+/// Runs the body for each element of an accumulator that belongs to this lane; each element belongs to one lane of the
+/// subgroup, and which one depends on the device. The body takes a MatrixElement, with which it can read and set this
+/// element of any number of accumulators. It must contain no barriers and no operations of subgroups or blocks.
+template <class F>
+  requires std::invocable<F&, MatrixElement>
+void for_each_element(F&& body, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  detail::note(file, line);
+  auto each = [&](ir::NodeId k) {
+    auto place = [&](ir::PlaceOf what) { return Val<Index>(detail::NodeRef{detail::place(what, k)}); };
+    auto here = [&] { body(MatrixElement{place(ir::PlaceOf::row), place(ir::PlaceOf::column), ir::Handle(k)}); };
+    detail::if_(detail::place(ir::PlaceOf::valid, k), detail::Body(here));
+  };
+  detail::for_(detail::constant(DType::index, std::int64_t{0}), detail::index(ir::IndexKind::lane_elements, 0),
+               detail::constant(DType::index, std::int64_t{1}), std::nullopt, detail::Body(each));
+}
+
+/// Runs the body at least for each row of which this lane has elements; some devices run it for all rows. The body
+/// takes a MatrixRow. Several lanes run it for the same row, so it must not store to memory that they share.
+template <class F>
+  requires std::invocable<F&, MatrixRow>
+void for_each_row(F&& body, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  detail::note(file, line);
+  auto each = [&](ir::NodeId k) {
+    body(MatrixRow{Val<Index>(detail::NodeRef{detail::place(ir::PlaceOf::slot_row, k)}), ir::Handle(k)});
+  };
+  detail::for_(detail::constant(DType::index, std::int64_t{0}), detail::index(ir::IndexKind::lane_rows, 0),
+               detail::constant(DType::index, std::int64_t{1}), std::nullopt, detail::Body(each));
+}
+
+/// A number for each of the 16 rows of an accumulator, such as a maximum or a sum. Each lane has the numbers of the
+/// rows of which it has elements. A declaration sets them to 0, in a loop in each iteration.
+class MatrixRows {
+ public:
+  explicit MatrixRows(const char* file = __builtin_FILE(), int line = __builtin_LINE())
+      : id_((detail::note(file, line), detail::local(DType::f32, matrix_side))) {
+    for_each_row([&](const MatrixRow& r) { set(r, 0.0f); }, file, line);
+  }
+  Val<float> operator[](const MatrixElement& e) const {
+    return Val<float>(detail::NodeRef{detail::load(id_, detail::place(ir::PlaceOf::slot, e.number))});
+  }
+  Val<float> operator[](const MatrixRow& r) const { return Val<float>(detail::NodeRef{detail::load(id_, r.number)}); }
+  void set(const MatrixRow& r, detail::Arg<float> value) const { detail::store(id_, r.number, value.node()); }
+  /// Sets the number of each row to the sum of its elements, in any order.
+  void set_sums(const MatrixAccumulator& of, const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
+    detail::note(file, line);
+    detail::mma_reduce_rows(ir::ReduceOp::sum, id_, of.fragment());
+  }
+  /// Sets the number of each row to its largest element. NaN is ignored unless all elements are NaN.
+  void set_maxima(const MatrixAccumulator& of, const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
+    detail::note(file, line);
+    detail::mma_reduce_rows(ir::ReduceOp::max, id_, of.fragment());
+  }
+
+ private:
+  ir::Handle id_;
 };
 
 }  // namespace tessera

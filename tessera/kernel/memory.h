@@ -191,6 +191,22 @@ using AtomicArg = Arg<std::type_identity_t<std::remove_const_t<T>>>;
 
 }  // namespace detail
 
+/// Starts a copy of n elements, of 4, 8 or 16 bytes together, from buffer[from] to shared[to], and continues. After
+/// async_wait, this thread can read the elements, and after another barrier all threads can; until then, no thread may
+/// read or write them. With aligned_vectors(), both indices must be multiples of n, and NVIDIA GPUs from sm_80 copy
+/// without registers while the block computes (cp.async). Otherwise the elements are copied at once.
+template <int n, class T, class B>
+void copy_async(const Shared<T>& shared, detail::Subscript to, const Buffer<B>& buffer, detail::Subscript from) {
+  static_assert(std::same_as<T, std::remove_const_t<B>>, "copy_async cannot convert elements");
+  static_assert(n * sizeof(T) == 4 || n * sizeof(T) == 8 || n * sizeof(T) == 16,
+                "copy_async copies 4, 8 or 16 bytes");
+  detail::copy_async(shared.memory(), to.node(), buffer.memory(), from.node(), n);
+}
+/// Ends a group of asynchronous copies of this thread: all that it started since its previous async_commit().
+inline void async_commit() { detail::async_commit(); }
+/// Waits until all but the newest `groups` groups of this thread's asynchronous copies are complete.
+inline void async_wait(std::uint32_t groups) { detail::async_wait(groups); }
+
 // Atomics are statements. Each returns the previous value, which must be stored in a variable before it is used: auto
 // old = atomic_add(b, i, v). It may also initialise a Var or be assigned to one.
 #define TESSERA_ATOMIC(name, op, check)                                                        \

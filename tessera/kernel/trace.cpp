@@ -182,6 +182,17 @@ void mma_store(ir::NodeId accumulator, ir::NodeId memory, ir::NodeId index, ir::
   builder().mma_store(accumulator, memory, index, stride);
 }
 
+void mma_convert(ir::NodeId left, ir::NodeId accumulator) { builder().mma_convert(left, accumulator); }
+void mma_reduce_rows(ir::ReduceOp op, ir::NodeId local, ir::NodeId accumulator) {
+  builder().mma_reduce_rows(op, local, accumulator);
+}
+ir::NodeId place(ir::PlaceOf what, ir::NodeId k) { return builder().place(what, k); }
+void copy_async(ir::NodeId shared, ir::NodeId index, ir::NodeId buffer, ir::NodeId from, std::uint32_t elements) {
+  builder().copy_async(shared, index, buffer, from, elements);
+}
+void async_commit() { builder().async_commit(); }
+void async_wait(std::uint32_t groups) { builder().async_wait(groups); }
+
 void barrier() { builder().barrier(); }
 void blocks_at_least(std::uint32_t blocks) {
   if (builder().function().kind != ir::KernelKind::block || blocks < 1 || blocks > 64)

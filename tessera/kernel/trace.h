@@ -99,6 +99,12 @@ void mma_load(ir::NodeId fragment, ir::NodeId memory, ir::NodeId index, ir::Node
 void mma_fill(ir::NodeId accumulator, ir::NodeId value);
 void mma_multiply(ir::NodeId accumulator, ir::NodeId left, ir::NodeId right);
 void mma_store(ir::NodeId accumulator, ir::NodeId memory, ir::NodeId index, ir::NodeId stride);
+void mma_convert(ir::NodeId left, ir::NodeId accumulator);
+void mma_reduce_rows(ir::ReduceOp op, ir::NodeId local, ir::NodeId accumulator);
+ir::NodeId place(ir::PlaceOf what, ir::NodeId k);
+void copy_async(ir::NodeId shared, ir::NodeId index, ir::NodeId buffer, ir::NodeId from, std::uint32_t elements);
+void async_commit();
+void async_wait(std::uint32_t groups);
 
 void barrier();
 void blocks_at_least(std::uint32_t blocks);

@@ -305,6 +305,55 @@ TEST_P(OnEveryDevice, UnrolledLoopsComputeTheSame) {
   }
 }
 
+/// Sums the columns of tiles, which are copied asynchronously in two stages.
+template <class T, int each>
+void check_async_copies() {
+  constexpr int threads = 32, tile = threads * each, tiles = 5;
+  const auto column_sums = kernel("column_sums", block(threads), [](Buffer<const T> x, Buffer<float> y) {
+    aligned_vectors();
+    Shared<T> stages(2 * tile);
+    const auto copy = [=](const Val<Index>& t) {
+      if_(t < static_cast<int>(tiles), [&] {
+        copy_async<each>(stages, t % 2 * tile + thread_id() * each, x, (block_id() * tiles + t) * tile + thread_id() * each);
+      });
+      async_commit();
+    };
+    std::vector<Var<float>> sums;
+    for (int e = 0; e < each; ++e) sums.emplace_back(0.0f);
+    copy(Val<Index>(0));
+    for_(0, static_cast<int>(tiles), [&](Val<Index> t) {
+      copy(t + 1);
+      async_wait(1);
+      barrier();
+      // reads what other threads have copied
+      for (int e = 0; e < each; ++e)
+        sums[static_cast<std::size_t>(e)] += cast<float>(stages[t % 2 * tile + e * threads + thread_id()]);
+      barrier();
+    });
+    for (int e = 0; e < each; ++e) y[block_id() * tile + e * threads + thread_id()] = sums[static_cast<std::size_t>(e)];
+  });
+  for (const std::size_t offset : {0, 1}) {  // without and with alignment to 16 bytes
+    SCOPED_TRACE(std::string(dtype_name(dtype_v<T>)) + ", offset " + std::to_string(offset));
+    constexpr std::size_t blocks_count = 3, n = blocks_count * tiles * tile;
+    std::vector<T> data(n + offset);
+    for (std::size_t k = 0; k < n; ++k) data[k + offset] = static_cast<T>(static_cast<float>(k * 7 % 13));
+    const auto x = upload(data);
+    auto y = upload(std::vector<float>(blocks_count * tile, 99.0f));
+    BufferView from = kernel_argument(x, ir::Access::read);
+    from.byte_offset += offset * sizeof(T), from.elements -= offset;
+    column_sums.launch(blocks(blocks_count), from, y);
+    std::vector<float> want(blocks_count * tile);
+    for (std::size_t k = 0; k < n; ++k) want[k / (tiles * tile) * tile + k % tile] += static_cast<float>(k * 7 % 13);
+    EXPECT_EQ(contents(y), want);
+  }
+}
+TEST_P(OnEveryDevice, AsynchronousCopiesArriveBeforeTheWaitEnds) {
+  check_async_copies<float, 4>();
+  check_async_copies<half, 8>();
+  check_async_copies<std::int32_t, 1>();
+  check_async_copies<std::uint8_t, 8>();
+}
+
 /// Reverses groups of 2, 3 and 4 elements, in views that begin at different elements of their memory.
 template <class T>
 void check_vectors() {

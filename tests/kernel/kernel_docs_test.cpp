@@ -448,6 +448,92 @@ TEST(KernelDocs, MatrixExamplesRun) {
   });
 }
 
+auto attend = kernel("attend", block(128), [](Buffer<const half> q, Buffer<const half> k, Buffer<const half> v,
+                                              Buffer<float> y, Val<Index> tiles) {
+  auto tile = block_id() * subgroup_count() + subgroup_id();
+  if_(tile < tiles, [&] {
+    MatrixLeft<half> left;
+    MatrixRight<half> right;
+    MatrixAccumulator scores, out;
+    left.load(q, tile * 256, 16);
+    right.load_transposed(k, 0, 16);
+    scores.multiply_add(left, right);
+    MatrixRows largest, total;
+    largest.set_maxima(scores);
+    for_each_element([&](MatrixElement e) { scores.set(e, exp(scores[e] - largest[e])); });
+    total.set_sums(scores);
+    for_each_row([&](MatrixRow r) { total.set(r, 1 / total[r]); });
+    left.convert(scores);  // without memory
+    right.load(v, 0, 16);
+    out.multiply_add(left, right);
+    for_each_element([&](MatrixElement e) { y[tile * 256 + e.row * 16 + e.column] = out[e] * total[e]; });
+  });
+});
+
+TEST(KernelDocs, ElementsAndRowsExampleRuns) {
+  tt::for_each_device([](Device) {
+    tt::Random random;
+    constexpr std::size_t tiles = 3;
+    const auto q = random.values<half>(tiles * 256), k = random.values<half>(256),
+               v = random.values<half>(256);
+    const auto value = [](half h) { return static_cast<double>(static_cast<float>(h)); };
+    std::vector<double> expected(tiles * 256);
+    for (std::size_t i = 0; i < tiles * 16; ++i) {
+      double p[16], total = 0;
+      for (std::size_t j = 0; j < 16; ++j) {
+        double sum = 0;
+        for (std::size_t d = 0; d < 16; ++d) sum += value(q[i * 16 + d]) * value(k[j * 16 + d]);
+        total += p[j] = std::exp(sum);
+      }
+      for (std::size_t d = 0; d < 16; ++d)
+        for (std::size_t j = 0; j < 16; ++j) expected[i * 16 + d] += p[j] / total * value(v[j * 16 + d]);
+    }
+    DeviceBuffer<half> on_q(q), on_k(k), on_v(v);
+    DeviceBuffer<float> y(tiles * 256);
+    attend.launch(blocks(4), on_q, on_k, on_v, y, tiles);
+    tt::expect_close(y.to_vector(), expected, {.absolute = 2e-3, .relative = 2e-3});
+  });
+}
+
+// Asynchronous copies.
+
+auto sums = kernel("sums", block(64), [](Buffer<const half> x, Buffer<float> y, Val<Index> tiles) {
+  aligned_vectors();
+  Shared<half> stages(2, 512);  // two stages of 64 threads x 8 elements
+  auto start = [&](Val<Index> tile) {
+    if_(tile < tiles, [&] {
+      copy_async<8>(stages, tile % 2 * 512 + thread_id() * 8, x, (block_id() * tiles + tile) * 512 + thread_id() * 8);
+    });
+    async_commit();
+  };
+  Var<float> sum = 0.0f;
+  start(Val<Index>(0));
+  for_(0, tiles, [&](Val<Index> tile) {
+    start(tile + 1);  // while the previous tile is used
+    async_wait(1);    // for all groups but the newest
+    barrier();
+    for_(0, 8, [&](Val<Index> i) { sum += cast<float>(stages[tile % 2 * 512 + i * 64 + thread_id()]); });
+    barrier();  // before the stage is copied to again
+  });
+  y[block_id() * 64 + thread_id()] = sum;
+});
+
+TEST(KernelDocs, AsynchronousCopiesExampleRuns) {
+  tt::for_each_device([](Device) {
+    constexpr std::size_t count = 2, tiles = 5;
+    std::vector<half> x(count * tiles * 512);
+    std::vector<double> expected(count * 64);
+    for (std::size_t e = 0; e < x.size(); ++e) {
+      x[e] = half(static_cast<float>(e * 7 % 11));
+      expected[e / (tiles * 512) * 64 + e % 64] += static_cast<double>(e * 7 % 11);
+    }
+    DeviceBuffer<half> on_x(x);
+    DeviceBuffer<float> y(count * 64);
+    sums.launch(blocks(count), on_x, y, tiles);
+    tt::expect_close(y.to_vector(), expected, {.absolute = 1e-6, .relative = 1e-6});
+  });
+}
+
 // 16-bit floats, vectors, packed bytes and print.
 
 auto scale_half = kernel("scale_half", [](Buffer<half> x, Val<float> factor) {

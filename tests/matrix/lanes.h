@@ -110,7 +110,15 @@ inline std::string text_for_lanes(const std::string& text, unsigned width) {
 #define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
 struct Registers { unsigned a[8], b[8]; float c[8]; const unsigned short* row; };
-struct Table { unsigned (*thread)(); void (*barrier)(); void (*together)(int, Registers*); };
+struct Table {
+  unsigned (*thread)();
+  void (*barrier)();
+  void (*together)(int, Registers*);
+  unsigned short (*half_of)(float);
+  unsigned short (*bfloat_of)(float);
+};
+#define fmaxf __builtin_fmaxf
+static unsigned __float_as_uint(float f) { return __builtin_bit_cast(unsigned, f); }
 extern "C" { Table tessera_table; }
 struct Axis { operator unsigned() const { return tessera_table.thread(); } };
 static struct { Axis x; } threadIdx;
@@ -141,6 +149,18 @@ static void tessera_amd(float* sums, const unsigned* left, const unsigned* right
   tessera_table.together(instruction, &r);
   for (int i = 0; i < floats; ++i) sums[i] = r.c[i];
 }
+template <class T>
+static T __shfl(T value, int lane) {
+  static_assert(sizeof(T) == 4, "");
+  Registers r = {};
+  __builtin_memcpy(&r.a[0], &value, 4);
+  r.b[0] = lane;
+  tessera_table.together(10, &r);
+  __builtin_memcpy(&value, &r.c[0], 4);
+  return value;
+}
+template <class T>
+static T __shfl_sync(unsigned, T value, int lane) { return __shfl(value, lane); }
 static void tessera_twice(float* sums, const unsigned* left, const unsigned* right) {
   tessera_amd<7, 1, 4>(sums, left, right);
   tessera_amd<7, 1, 4>(sums, left + 1, right + 1);
@@ -156,7 +176,15 @@ static void tessera_twice(float* sums, const unsigned* left, const unsigned* rig
 #define tessera_instruction_wmma_16x16x16_f16 tessera_amd<8, 8, 8>
 #define tessera_instruction_wmma_16x16x16_bf16 tessera_amd<9, 8, 8>
 )";
-  return before + "#define warpSize " + std::to_string(width) + "\n" + text;
+  std::string changed = text;
+  for (const auto& [instruction, function] :
+       {std::pair{"cvt.rn.f16.f32 ", "half_of"}, std::pair{"cvt.rn.bf16.f32 ", "bfloat_of"}}) {
+    const std::size_t at = changed.find(instruction);
+    if (at == std::string::npos) continue;
+    const std::size_t line = changed.rfind('\n', at) + 1, end = changed.find("(value));", at) + 8;
+    changed.replace(line, end - line, std::string("bits = tessera_table.") + function + "(value)");
+  }
+  return before + "#define warpSize " + std::to_string(width) + "\n" + changed;
 }
 
 /// The text, compiled to a library, and its kernels. All arguments of a kernel are buffers; their number is `buffers`.
@@ -187,8 +215,12 @@ class CompiledText {
       unsigned (*thread)();
       void (*barrier)();
       void (*together)(int, LaneRegisters*);
+      std::uint16_t (*half_of)(float);
+      std::uint16_t (*bfloat_of)(float);
     };
-    *static_cast<Table*>(::dlsym(library_, "tessera_table")) = {&Lanes::thread, &Lanes::barrier, &Lanes::together};
+    *static_cast<Table*>(::dlsym(library_, "tessera_table")) = {&Lanes::thread, &Lanes::barrier, &Lanes::together,
+                                                                [](float f) { return half(f).bits; },
+                                                                [](float f) { return bfloat16(f).bits; }};
   }
   ~CompiledText() {
     if (library_) ::dlclose(library_);

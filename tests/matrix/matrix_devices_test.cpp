@@ -127,6 +127,58 @@ TEST_P(OnEveryDevice, AccumulatorsStartAtZeroAndCanBeFilled) {
   }
 }
 
+/// Computes softmax(a b) c of 16 x 16 matrices without memory for the first product. `a` has 16 rows for each block.
+template <class T, class F>
+void test_chain(double tolerance, F&& numbers) {
+  const auto chain =
+      kernel("chain", block(64), [](Buffer<const T> a, Buffer<const T> b, Buffer<const T> c, Buffer<float> y) {
+        if_(subgroup_id() == 0, [&] {
+          MatrixLeft<T> left;
+          MatrixRight<T> right;
+          MatrixAccumulator scores, out;
+          left.load(a, block_id() * 256, 16);
+          right.load_transposed(b, 0, 16);
+          scores.multiply_add(left, right);
+          MatrixRows largest, total;
+          largest.set_maxima(scores);
+          for_each_element([&](const MatrixElement& e) { scores.set(e, exp(scores[e] - largest[e])); });
+          total.set_sums(scores);
+          for_each_row([&](const MatrixRow& r) { total.set(r, 1.0f / total[r]); });
+          left.convert(scores);
+          right.load(c, 0, 16);
+          out.multiply_add(left, right);
+          for_each_element([&](const MatrixElement& e) {
+            y[block_id() * 256 + e.row * 16 + e.column] = out[e] * total[e];
+          });
+        });
+      });
+  constexpr std::size_t rows = 48;
+  const auto a = rounded<T>(numbers(16 * rows)), b = rounded<T>(numbers(256)), c = rounded<T>(numbers(256));
+  DeviceBuffer<T> on_a(a), on_b(b), on_c(c);
+  DeviceBuffer<float> on_y(std::vector<float>(16 * rows, -77));
+  chain.launch(blocks(rows / 16), on_a, on_b, on_c, on_y);
+  const auto got = on_y.to_vector();
+  const auto value = [](T v) { return static_cast<double>(static_cast<float>(v)); };
+  for (std::size_t i = 0; i < rows; ++i) {
+    std::array<double, 16> p{};
+    double total = 0;
+    for (std::size_t j = 0; j < 16; ++j) {
+      double sum = 0;
+      for (std::size_t k = 0; k < 16; ++k) sum += value(a[i * 16 + k]) * value(b[j * 16 + k]);
+      total += p[j] = std::exp(sum);
+    }
+    for (std::size_t j = 0; j < 16; ++j) {
+      double sum = 0;
+      for (std::size_t k = 0; k < 16; ++k) sum += p[k] / total * value(c[k * 16 + j]);
+      ASSERT_NEAR(got[i * 16 + j], sum, tolerance) << i << ", " << j;
+    }
+  }
+}
+TEST_P(OnEveryDevice, ProductsOfAnAccumulatorNeedNoMemory) {
+  test_chain<half>(2e-3, [&](std::size_t n) { return numbers(static_cast<int>(n)); });
+  test_chain<bfloat16>(2e-2, [&](std::size_t n) { return numbers(static_cast<int>(n)); });
+}
+
 TEST_P(OnEveryDevice, ArraysOfFragmentsAreStoredCorrectly) {
   const auto rows = kernel("rows", block(32), [](Buffer<float> y) {
     std::array<MatrixAccumulator, 3> sums{};

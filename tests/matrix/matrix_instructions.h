@@ -6,9 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -35,8 +39,17 @@ enum Instruction : int {
   mfma_16x16x16_bf16,
   mfma_16x16x8_bf16,
   wmma_f16,
-  wmma_bf16
+  wmma_bf16,
+  shuffle  ///< a[0] is the value, b[0] the lane
 };
+
+/// Returns the seed of random data, and prints it.
+inline unsigned matrix_seed() {
+  const char* named = std::getenv("TESSERA_TEST_SEED");
+  const unsigned seed = named ? static_cast<unsigned>(std::strtoul(named, nullptr, 0)) : std::random_device{}();
+  std::printf("TESSERA_TEST_SEED=%u\n", seed);
+  return seed;
+}
 
 // The instructions, implemented from their documentation. An element is half `h` (0: low, 1: high) of word `w` of lane
 // `l`, or float `i`.
@@ -197,7 +210,7 @@ inline void load_matrices(std::vector<LaneRegisters*>& lanes, bool transposed) {
     }
 }
 
-inline std::array<unsigned, 10> executed;  // number of executions per instruction
+inline std::array<unsigned, 11> executed;  // number of executions per instruction
 
 inline void execute(int instruction, std::vector<LaneRegisters*>& lanes) {
   ++executed.at(static_cast<std::size_t>(instruction));
@@ -210,6 +223,12 @@ inline void execute(int instruction, std::vector<LaneRegisters*>& lanes) {
     case mfma_16x16x16_f16: return multiply(mfma(DType::f16, 16), lanes);
     case mfma_16x16x16_bf16: return multiply(mfma(DType::bf16, 16), lanes);
     case mfma_16x16x8_bf16: return multiply(mfma(DType::bf16, 8), lanes);
+    case shuffle: {
+      std::vector<std::uint32_t> sent;
+      for (const LaneRegisters* l : lanes) sent.push_back(l->a[0]);
+      for (std::size_t l = 0; l < lanes.size(); ++l) lanes[l]->c[0] = std::bit_cast<float>(sent.at(lanes[l]->b[0]));
+      return;
+    }
     case wmma_f16: return multiply(wmma(DType::f16), lanes);
     default: return multiply(wmma(DType::bf16), lanes);
   }

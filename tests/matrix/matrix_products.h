@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -80,6 +81,72 @@ inline ir::Function matrix_case_kernel(const MatrixCase& c, std::uint32_t thread
     sum.store(out, column + c.begin, c.stride);
   });
 }
+
+/// Works on elements and rows of an accumulator of small integers, so that all results are exact. The parameters are
+/// the buffers b (16 x 16), start (16 x 16) and out (576): out = [2 start + row - column + t, that product without t,
+/// rounded, times b, element 0 of each lane of the latter], where t is the sum of the row minus three times its
+/// maximum.
+inline ir::Function matrix_elements_kernel(DType t, std::uint32_t threads) {
+  using namespace ir;
+  return zoo::block_kernel("elements", {threads, 1, 1}, [&] {
+    const BufferRef b = buffer_param("b", t, Access::read), start = buffer_param("start", DType::f32, Access::read),
+                    out = buffer_param("out", DType::f32, Access::read_write);
+    const Fragment left(FragmentRole::left, t), right(FragmentRole::right, t),
+        sum(FragmentRole::accumulator, DType::f32), product(FragmentRole::accumulator, DType::f32);
+    if_(subgroup_id() == 0, [&] {
+      sum.load(start, 0, 16);
+      right.load(b, 0, 16);
+      for_each_element(
+          [&](const FragmentElement& e) { sum.set(e.k, sum.get(e.k) * 2.f + cast(DType::f32, e.row - e.column)); });
+      left.convert(sum);
+      product.fill(0.f);
+      product.multiply_add(left, right);
+      const FragmentRows total, largest;
+      total.reduce(ReduceOp::sum, sum), largest.reduce(ReduceOp::max, sum);
+      FragmentRows::for_each(
+          [&](const Value& slot, const Value&) { total.set_at(slot, total.at(slot) - largest.at(slot) * 3.f); });
+      for_each_element([&](const FragmentElement& e) { sum.set(e.k, sum.get(e.k) + total.get(e)); });
+      sum.store(out, 0, 16);
+      product.store(out, 256, 16);
+      // An element that is loaded before the accumulator changes has its old value.
+      const Value before = product.get(index_literal(0));
+      product.fill(12345.f);
+      out.store(lane_id() + 512, before);
+    });
+  });
+}
+struct MatrixElementsRun {
+  MatrixElementsRun(DType t, std::mt19937& random) : b(256), start(256), out(576, MatrixElementsRun::poison) {
+    std::uniform_int_distribution<int> any(-8, 8);
+    for (float& f : start) f = static_cast<float>(any(random));
+    for (std::uint16_t& bits : b) {
+      values.push_back(any(random));
+      const auto v = static_cast<float>(values.back());
+      bits = t == DType::f16 ? half(v).bits : bfloat16(v).bits;
+    }
+  }
+  void check() const {
+    for (std::size_t i = 0; i < 16; ++i) {
+      std::array<float, 16> row{};
+      float total = 0, largest = -1000;
+      for (std::size_t j = 0; j < 16; ++j) {
+        row[j] = start[i * 16 + j] * 2 + static_cast<float>(i) - static_cast<float>(j);
+        total += row[j], largest = std::max(largest, row[j]);
+      }
+      for (std::size_t j = 0; j < 16; ++j) {
+        float product = 0;
+        for (std::size_t k = 0; k < 16; ++k) product += row[k] * static_cast<float>(values[k * 16 + j]);
+        ASSERT_EQ(out[i * 16 + j], row[j] + total - 3 * largest) << i << ", " << j;
+        ASSERT_EQ(out[256 + i * 16 + j], product) << i << ", " << j;
+      }
+    }
+    for (std::size_t lane = 0; lane < 64; ++lane) ASSERT_NE(out[512 + lane], 12345) << "of lane " << lane;
+  }
+  static constexpr float poison = 77;
+  std::vector<int> values;
+  std::vector<std::uint16_t> b;
+  std::vector<float> start, out;
+};
 
 /// The inputs of one case, and the check of its result.
 class MatrixRun {

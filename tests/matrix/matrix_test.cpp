@@ -78,8 +78,6 @@ INSTANTIATE_TEST_SUITE_P(All, MatrixSentences, testing::ValuesIn(mistakes),
 TEST(Matrix, RejectsOrdinaryAccessToFragments) {
   int line = 0;
   const std::function<void(BufferRef, BufferRef)> uses[] = {
-      [&](BufferRef m, BufferRef y) { line = __LINE__, y.store(0, m.load(3)); },
-      [&](BufferRef m, BufferRef) { line = __LINE__, m.store(3, 1.0f); },
       [&](BufferRef m, BufferRef y) { line = __LINE__, y.store(0, m.load_if(y.load(0) > 1, 3, 0.0)); },
   };
   for (const auto& use : uses) {
@@ -92,6 +90,22 @@ TEST(Matrix, RejectsOrdinaryAccessToFragments) {
       });
     });
     EXPECT_NE(error.find("[kernel access, matrix_test.cpp:" + std::to_string(line) + "] local1 is a matrix"),
+              std::string::npos)
+        << error;
+  }
+  // Lanes can access their elements of accumulators, but not of factors.
+  for (const bool stores : {false, true}) {
+    const std::string error = error_of<KernelError>([&] {
+      block_kernel("access", {16, 1, 1}, [&] {
+        const Fragment factor(left, DType::f16);
+        if (stores)
+          factor.set(index_literal(0), 1.0f);
+        else
+          out("y").store(0, factor.get(index_literal(0)));
+      });
+    });
+    EXPECT_NE(error.find(stores ? "a thread cannot store elements of the factors of a matrix product"
+                                : "a thread cannot load elements of the factors of a matrix product"),
               std::string::npos)
         << error;
   }

@@ -38,10 +38,7 @@ TEST_P(MatrixUnitsRun, LanesFollowInstructionLayout) {
   if (std::system("clang++-16 --version > /dev/null 2>&1") != 0)
     GTEST_SKIP() << "passed by: clang-16 is not installed (script/bootstrap)";
   const Unit unit = units()[GetParam()];
-  const char* named = std::getenv("TESSERA_TEST_SEED");
-  const unsigned seed = named ? static_cast<unsigned>(std::strtoul(named, nullptr, 0)) : std::random_device{}();
-  std::printf("TESSERA_TEST_SEED=%u\n", seed);
-  std::mt19937 random(seed);
+  std::mt19937 random(test::matrix_seed());
   test::executed = {};
   const std::vector<test::MatrixCase> cases = test::matrix_cases(unit.bf16);
   std::vector<Function> lowered;
@@ -80,6 +77,26 @@ TEST_P(MatrixUnitsRun, LanesFollowInstructionLayout) {
   EXPECT_EQ(ran(test::mfma_16x16x8_bf16), m == MatrixUnits::mfma);
   EXPECT_EQ(ran(test::mfma_16x16x16_bf16), m == MatrixUnits::mfma_1k);
   EXPECT_EQ(ran(test::wmma_f16) && ran(test::wmma_bf16), m == MatrixUnits::wmma);
+}
+TEST_P(MatrixUnitsRun, LanesAccessTheirElementsAndRows) {
+  if (std::system("clang++-16 --version > /dev/null 2>&1") != 0)
+    GTEST_SKIP() << "passed by: clang-16 is not installed (script/bootstrap)";
+  const Unit unit = units()[GetParam()];
+  std::mt19937 random(test::matrix_seed());
+  for (const DType t : {DType::f16, DType::bf16}) {
+    if (t == DType::bf16 && !unit.bf16) continue;
+    const Function fn = test::matrix_elements_kernel(t, 2 * unit.width);
+    const emit::Target target = emit::target_of(unit.dialect, false);
+    ASSERT_TRUE(emit::keeps_fragments(fn, target));
+    const Function lowered = emit::lower(fn, target);
+    const emit::EmittedSource source = emit::emit_c(std::array{emit::EmitRequest{&lowered, true}}, unit.dialect);
+    const test::CompiledText text(source.text, unit.width, {source.kernels[0].entry}, 3);
+    test::MatrixElementsRun run(t, random);
+    test::Lanes lanes(2 * unit.width, unit.width, test::execute);
+    lanes.run([&] { text.run(source.kernels[0].entry, {run.b.data(), run.start.data(), run.out.data()}); });
+    run.check();
+    if (HasFatalFailure()) return;
+  }
 }
 INSTANTIATE_TEST_SUITE_P(All, MatrixUnitsRun, ::testing::Range(std::size_t{0}, std::size_t{5}),
                          [](const auto& info) { return std::string(units()[info.param].name); });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows for operations of a whole block or subgroup: mma, subgroup, block_reduce, block_scan, block_uniform and barrier.
+#include <algorithm>
 #include <functional>
 
 #include "tests/nodes/node_rows.h"
@@ -153,6 +154,72 @@ void accumulator_cell(Tracer& t) {
   store_matrix(t, sums, [](std::size_t, std::size_t) { return std::int64_t{7}; });
 }
 
+/// Changes the elements of an accumulator by loops over the elements and rows of each lane.
+void elements_cell(Tracer& t) {
+  const Fragment sums(FragmentRole::accumulator, t.dtype());
+  sums.load(t.memory(DType::f32, elements(DType::f32, left_element)), 0, static_cast<int>(side));
+  const auto f32 = [](const Value& v) { return cast(DType::f32, v); };
+  for_each_element([&](const FragmentElement& e) {
+    sums.set(e.k, f32(sums.get(e.k)) * 2.f + f32(e.row * 3 - e.column));
+  });
+  const auto changed = [](std::size_t i, std::size_t j) {
+    return 2 * left_element(i, j) + 3 * static_cast<std::int64_t>(i) - static_cast<std::int64_t>(j);
+  };
+  store_matrix(t, sums, changed);
+  const FragmentRows total, largest;
+  total.reduce(ReduceOp::sum, sums), largest.reduce(ReduceOp::max, sums);
+  FragmentRows::for_each([&](const Value& slot, const Value& row) {
+    total.set_at(slot, total.at(slot) - largest.at(slot) * 4.f + f32(row));
+  });
+  for_each_element([&](const FragmentElement& e) { sums.set(e.k, f32(sums.get(e.k)) + total.get(e)); });
+  store_matrix(t, sums, [](std::size_t i, std::size_t j) {
+    const auto value = [i](std::size_t column) {
+      return 2 * left_element(i, column) + 3 * static_cast<std::int64_t>(i) - static_cast<std::int64_t>(column);
+    };
+    std::int64_t sum = 0, most = value(0);
+    for (std::size_t column = 0; column < side; ++column) sum += value(column), most = std::max(most, value(column));
+    return value(j) + sum - 4 * most + static_cast<std::int64_t>(i);
+  });
+}
+/// Multiplies an accumulator, converted to a factor.
+void convert_cell(Tracer& t) {
+  const Fragment left(FragmentRole::left, t.dtype()), right(FragmentRole::right, t.dtype()),
+      sums(FragmentRole::accumulator, DType::f32);
+  right.load(t.memory(t.dtype(), elements(t.dtype(), right_element)), 0, static_cast<int>(side));
+  sums.load(t.memory(DType::f32, elements(DType::f32, left_element)), 0, static_cast<int>(side));
+  left.convert(sums);
+  sums.multiply_add(left, right);
+  store_matrix(t, sums, [](std::size_t i, std::size_t j) {
+    std::int64_t sum = left_element(i, j);
+    for (std::size_t k = 0; k < side; ++k) sum += left_element(i, k) * right_element(k, j);
+    return sum;
+  });
+}
+
+/// Every second thread copies 16 bytes twice, as two groups, and waits for both of them.
+void async_cell(Tracer& t) {
+  const DType held = t.column().memory();
+  const int each = 16 / static_cast<int>(dtype_size(held)), copies = static_cast<int>(threads);
+  const auto number = [each](std::size_t e) { return static_cast<std::int64_t>(e * 7 % 100) % (each == 16 ? 2 : 100); };
+  std::vector<std::uint64_t> from;
+  for (std::size_t e = 0; e < threads * static_cast<std::size_t>(each); ++e) from.push_back(to_bits(held, number(e)));
+  const BufferRef source = t.memory(held, from), board = shared(held, from.size());
+  const Value mine = thread_id(1) * static_cast<int>(World::block_x) + thread_id(0);
+  if_(mine < copies / 2, [&] {
+    copy_async(board, mine * each, source, mine * each, static_cast<std::uint32_t>(each));
+    async_commit();
+    copy_async(board, (mine + copies / 2) * each, source, (mine + copies / 2) * each, static_cast<std::uint32_t>(each));
+    async_commit();
+    async_wait(1);
+    async_wait(0);
+  });
+  barrier();
+  t.result(cast(t.dtype(), board.load((mine * 5 + 3) % static_cast<int>(from.size()))),
+           [=](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
+             return to_bits(w.column.dtype, number((i % threads * 5 + 3) % (threads * static_cast<std::size_t>(each))));
+           });
+}
+
 void add_matrices(std::vector<Row>& rows) {
   const auto add = [&](Op op, auto kind, std::string_view word, std::function<void(Tracer&)> cell) {
     Row r = block_row(op, kind, name_of(kind), std::move(cell));
@@ -169,9 +236,13 @@ void add_matrices(std::vector<Row>& rows) {
       case MmaOp::multiply: return add(Op::mma, op, "matrix product", product);
       case MmaOp::fill:
       case MmaOp::store: return add(Op::mma, op, "accumulator", &accumulator_cell);
+      case MmaOp::convert: return add(Op::mma, op, "matrix product", &convert_cell);
+      case MmaOp::reduce_rows: return add(Op::mma, op, "accumulator", &elements_cell);
       case MmaOp::count_: break;
     }
   });
+  for_each_kind<PlaceOf>([&](PlaceOf what) { add(Op::place, what, "accumulator", &elements_cell); });
+  for_each_kind<AsyncOp>([&](AsyncOp op) { add(Op::async, op, "async", &async_cell); });
 }
 
 }  // namespace

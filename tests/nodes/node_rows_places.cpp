@@ -60,6 +60,11 @@ std::int64_t index_value(IndexKind kind, const World& w, std::size_t i, std::siz
       case IndexKind::subgroup_id: return t / w.width;
       case IndexKind::subgroup_size: return w.width;
       case IndexKind::subgroup_count: return (threads + w.width - 1) / w.width;
+      case IndexKind::lane_elements: {
+        const std::size_t lanes = std::min<std::size_t>(w.width, threads - t / w.width * w.width);
+        return (fragment_elements + lanes - 1) / lanes;
+      }
+      case IndexKind::lane_rows: return fragment_side;
       default: return ~std::size_t{0};
     }
   };

@@ -101,6 +101,8 @@ std::size_t kinds(Op op) {
     case Op::index: return count(IndexKind::count_);
     case Op::local: return count(FragmentRole::count_);
     case Op::mma: return count(MmaOp::count_);
+    case Op::place: return count(PlaceOf::count_);
+    case Op::async: return count(AsyncOp::count_);
     case Op::unary: return count(UnaryOp::count_);
     case Op::binary: return count(BinaryOp::count_);
     case Op::compare: return count(CompareOp::count_);

@@ -352,33 +352,42 @@ class ThreadsTarget : public Target {
   int count_ = 0;
 };
 
+void add_memory(std::vector<Target::Memory>& memory, DType t, const auto& values) {
+  const auto bytes = std::as_bytes(std::span(values));
+  Target::Memory m{.dtype = t, .elements = values.size()};
+  m.bytes.resize(bytes.size() + 2 * Target::guard);
+  std::ranges::copy(bytes, m.bytes.begin() + Target::guard);
+  memory.push_back(std::move(m));
+}
+
 // Tests fragments with mma.sync. Each lane is a thread, and each instruction behaves as documented.
 TEST(PtxValues, MatrixProductsMatchTheReference) {
   const cpu::PtxModule module = cpu::open_ptx_module();
   if (!module.generator) GTEST_SKIP() << "passed by: " << module.reason;
   if (std::system("clang-16 --version > /dev/null 2>&1") != 0)
     GTEST_SKIP() << "passed by: clang-16 is not installed (script/bootstrap)";
-  const char* named = std::getenv("TESSERA_TEST_SEED");
-  const unsigned seed = named ? static_cast<unsigned>(std::strtoul(named, nullptr, 0)) : std::random_device{}();
-  std::printf("TESSERA_TEST_SEED=%u\n", seed);
-  std::mt19937 random(seed);
+  std::mt19937 random(matrix_seed());
   for (const int capability : {75, 80}) {
     ThreadsTarget target(*module.generator, capability);
     executed = {};
     for (const MatrixCase& c : matrix_cases(capability >= 80)) {
       MatrixRun run(c, random);
       std::vector<Target::Memory> memory;
-      auto add = [&](DType t, const auto& values) {
-        const auto bytes = std::as_bytes(std::span(values));
-        Target::Memory m{.dtype = t, .elements = values.size()};
-        m.bytes.resize(bytes.size() + 2 * Target::guard);
-        std::ranges::copy(bytes, m.bytes.begin() + Target::guard);
-        memory.push_back(std::move(m));
-      };
-      add(c.t, run.a), add(c.t, run.b), add(DType::f32, run.start), add(DType::f32, run.out);
+      add_memory(memory, c.t, run.a), add_memory(memory, c.t, run.b);
+      add_memory(memory, DType::f32, run.start), add_memory(memory, DType::f32, run.out);
       if (c.index64) memory.push_back({.dtype = DType::index, .is_buffer = false, .bits = Target::wide_index});
       target.run(matrix_case_kernel(c, 64), {1, 1, 1}, memory);
       std::memcpy(run.out.data(), memory[3].bytes.data() + Target::guard, run.out.size() * sizeof(float));
+      run.check();
+      if (HasFatalFailure()) return;
+    }
+    for (const DType t : {DType::f16, DType::bf16}) {
+      if (t == DType::bf16 && capability < 80) continue;
+      MatrixElementsRun run(t, random);
+      std::vector<Target::Memory> memory;
+      add_memory(memory, t, run.b), add_memory(memory, DType::f32, run.start), add_memory(memory, DType::f32, run.out);
+      target.run(matrix_elements_kernel(t, 64), {1, 1, 1}, memory);
+      std::memcpy(run.out.data(), memory[2].bytes.data() + Target::guard, run.out.size() * sizeof(float));
       run.check();
       if (HasFatalFailure()) return;
     }

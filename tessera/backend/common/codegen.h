@@ -125,7 +125,7 @@ class Codegen {
 };
 
 /// Increment when this file or ir::Function changes.
-inline constexpr int interface_version = 7;
+inline constexpr int interface_version = 8;
 
 /// The type of `tessera_codegen_open`, the only symbol that the module exports. Returns the entry point, which is valid
 /// until the process exits. On failure, returns null and sets `wrong`. The second argument is unused. It remains

@@ -60,7 +60,7 @@ KernelFacts::KernelFacts(const ir::Function& fn) : writes(fn.params.size(), 0), 
     };
     note(ir::written_memory(node), writes);
     note(ir::read_memory(node), reads);
-    if (!fn.aligned_vectors || node.type.lanes == 1) continue;
+    if (!fn.aligned_vectors || (node.type.lanes == 1 && node.op != ir::Op::async)) continue;
     for (const ir::NodeId used : {ir::written_memory(node), ir::read_memory(node)})
       if (used && fn[used].op == ir::Op::param && std::ranges::find(vectors, fn[used].imm) == vectors.end())
         vectors.push_back(static_cast<std::uint32_t>(fn[used].imm));

@@ -2,6 +2,7 @@
 #include "tessera/ir/interpreter/checker.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 
 namespace tessera::ir::engine {
@@ -16,7 +17,8 @@ const char* verb(AccessKind how) {
 
 }  // namespace
 
-Checker::Checker(Machine& machine) : machine_(machine), of_memory_(machine.memories.size()) {
+Checker::Checker(Machine& machine)
+    : machine_(machine), groups_(machine.program.lanes), of_memory_(machine.memories.size()) {
   std::vector<bool> written(machine.memories.size());
   for (const auto& block : machine.program.blocks)
     for (const Instruction& i : block) {
@@ -56,9 +58,52 @@ Checker::Checker(Machine& machine) : machine_(machine), of_memory_(machine.memor
   }
 }
 
+void Checker::begin_block() {
+  std::ranges::fill(groups_, 0u);
+  copies_.clear(), incomplete_.clear();
+}
+
+void Checker::check_complete(const Instruction& i, std::uint32_t lane, std::uint64_t element, const char* how) {
+  const auto it = incomplete_.find(key(i.memory, element));
+  if (it == incomplete_.end()) return;
+  const Memory& memory = machine_.memories[i.memory];
+  machine_.found({.kind = Finding::Kind::race,
+                  .node = i.node,
+                  .lane = lane,
+                  .wrong = machine_.thread_text(machine_.block, lane) + " " + how + " " + memory.slot->name + "[" +
+                           std::to_string(element) + "] before an asynchronous copy to it by " +
+                           machine_.thread_text(machine_.block, it->second) + " is complete",
+                  .remedy = "Call async_wait in the thread that copies, followed by a barrier if others use the data",
+                  .memory = &memory,
+                  .element = static_cast<std::int64_t>(element)});
+}
+
+void Checker::copy_async(const Instruction& i, std::uint32_t lane, std::uint64_t to, std::uint32_t source,
+                         std::uint64_t from) {
+  // The copy writes at any time until the wait ends, so both ends of this time are checked.
+  touch(i, lane, to, static_cast<std::uint32_t>(i.imm), AccessKind::write);
+  for (std::uint64_t c = 0; c < i.imm; ++c) incomplete_[key(i.memory, to + c)] = lane;
+  copies_.push_back({&i, lane, source, groups_[lane], to, from});
+}
+
+void Checker::wait(std::uint32_t lane, std::uint32_t groups) {
+  std::erase_if(copies_, [&](const Copy& copy) {
+    if (copy.lane != lane || copy.group + groups >= groups_[lane]) return false;
+    const Instruction& i = *copy.instruction;
+    const Memory &to = machine_.memories[i.memory], &from = machine_.memories[copy.source];
+    const std::size_t size = dtype_size(to.slot->dtype);
+    for (std::uint64_t c = 0; c < i.imm; ++c) incomplete_.erase(key(i.memory, copy.to + c));
+    touch(i, lane, copy.to, static_cast<std::uint32_t>(i.imm), AccessKind::write);
+    std::memcpy(to.data + copy.to * size, from.data + copy.from * size, i.imm * size);
+    return true;
+  });
+}
+
 void Checker::touch(const Instruction& i, std::uint32_t lane, std::uint64_t element, std::uint32_t width,
                     AccessKind how) {
   const Memory& memory = machine_.memories[i.memory];
+  if (!incomplete_.empty())
+    for (std::uint32_t c = 0; c < width; ++c) check_complete(i, lane, element + c, verb(how));
   if (memory.written)
     for (std::uint32_t c = 0; c < width; ++c) touch_written(i, lane, element + c, how);
   Shadow* shadow = of_memory_[i.memory];

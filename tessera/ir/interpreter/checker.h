@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <unordered_map>
 
 #include "tessera/ir/interpreter/machine.h"
 
@@ -56,10 +57,25 @@ class Checker {
   explicit Checker(Machine& machine);
 
   void barrier() { ++epoch_; }
+  /// Forgets the asynchronous copies of the previous block.
+  void begin_block();
+  /// Starts a copy of i.imm elements from `source`, which is a number of Machine::memories. See AsyncOp.
+  void copy_async(const Instruction& i, std::uint32_t lane, std::uint64_t to, std::uint32_t source, std::uint64_t from);
+  void commit(std::uint32_t lane) { ++groups_[lane]; }
+  void wait(std::uint32_t lane, std::uint32_t groups);
   /// Records that a lane accesses `width` elements, and reports conflicts.
   void touch(const Instruction& i, std::uint32_t lane, std::uint64_t element, std::uint32_t width, AccessKind how);
 
  private:
+  struct Copy {
+    const Instruction* instruction;
+    std::uint32_t lane, source, group;
+    std::uint64_t to, from;
+  };
+  static std::uint64_t key(std::uint32_t memory, std::uint64_t element) {
+    return std::uint64_t{memory} << 40 | element;
+  }
+  void check_complete(const Instruction& i, std::uint32_t lane, std::uint64_t element, const char* how);
   void touch_written(const Instruction& i, std::uint32_t lane, std::uint64_t element, AccessKind how);
   void uninitialised(const Instruction& i, std::uint32_t lane, std::uint64_t element, const char* wrong,
                      const char* remedy);
@@ -70,6 +86,9 @@ class Checker {
 
   Machine& machine_;
   std::uint32_t epoch_ = 0;
+  std::vector<std::uint32_t> groups_;  ///< number of groups that each thread has committed
+  std::vector<Copy> copies_;           ///< incomplete copies, in the order in which they started
+  std::unordered_map<std::uint64_t, std::uint32_t> incomplete_;  ///< the thread that copies an element, by `key`
   std::vector<std::unique_ptr<Shadow>> shadows_;
   std::vector<Shadow*> of_memory_;  // null for memory that is never written
 };

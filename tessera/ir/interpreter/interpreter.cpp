@@ -62,6 +62,9 @@ void fill_run_leaf(const Machine& m, const Leaf& leaf, std::span<const Interpret
     case IndexKind::grid_size:
     case IndexKind::extent: return fill_bits(m, leaf, map ? m.shape[d] : m.shape[d] * block[d]);
     case IndexKind::subgroup_size: return fill_bits(m, leaf, width);
+    case IndexKind::lane_elements:
+      return fill(m, leaf, [&](std::uint32_t l) { return (fragment_elements - 1 + m.lanes_of(l)) / m.lanes_of(l); });
+    case IndexKind::lane_rows: return fill_bits(m, leaf, fragment_side);
     case IndexKind::subgroup_count: return fill_bits(m, leaf, (threads + width - 1) / width);
     case IndexKind::buffer_size: return fill_bits(m, leaf, arguments[n.imm].elements);
     default: return;
@@ -147,6 +150,7 @@ void run(const Program& p, std::array<std::uint64_t, 3> shape, std::span<const I
       if (slot.kind != MemorySlot::buffer)
         std::memset(m.slab + slot.offset, slot.kind == MemorySlot::local ? 0 : 0xff, slot.bytes);
     for (const Leaf& leaf : p.block_leaves) fill_block_leaf(m, leaf);
+    if (checker) checker->begin_block();
     m.mask = {all, 0, m.threads, m.threads};
     m.execute(0);
   }
@@ -209,12 +213,30 @@ void Machine::found(Report r) {
   program.options.report(f);
 }
 
+void Machine::check_alignment(const Instruction& i, std::uint32_t lane, std::int64_t element) {
+  const Node& n = program.fn[i.node];
+  const std::uint64_t count = n.op == Op::async ? n.imm : i.width;
+  if (count == 1 || count == 3 || element % static_cast<std::int64_t>(count) == 0 || !program.fn.aligned_vectors)
+    return;
+  const Memory& memory = memories[i.memory];
+  if (memory.slot->kind != MemorySlot::buffer && n.op != Op::async) return;
+  const std::string width = std::to_string(count), at = std::to_string(element);
+  found({.kind = Finding::Kind::misaligned,
+         .node = i.node,
+         .lane = lane,
+         .wrong = thread_text(block, lane) + " accesses " + width + " elements from " + memory.slot->name + "[" + at +
+                  "], and " + at + " is not a multiple of " + width,
+         .remedy = "Use multiples of the number of elements as indices, or remove aligned_vectors()",
+         .memory = &memory,
+         .element = element});
+}
+
 void Machine::out_of_bounds(const Instruction& i, std::uint32_t lane, std::int64_t element, std::uint32_t width,
                             const char* verb) {
   const Memory& memory = memories[i.memory];
   const Node& n = program.fn[i.node];
   const bool overflow = !program.fn.index64 && element != static_cast<std::int32_t>(element) &&
-                        program.fn[n.args[n.op == Op::mma ? 2 : 1]].type.dtype == DType::index;
+                        program.fn[n.args[n.op == Op::mma ? 2 : n.op == Op::async && i.in[2] == i.memory ? 3 : 1]].type.dtype == DType::index;
   const std::string elements = width == 1 ? "" : " to [" + std::to_string(element + (width - 1)) + "]";
   found({.kind = overflow ? Finding::Kind::index_overflow : Finding::Kind::out_of_bounds,
          .node = i.node,
@@ -254,7 +276,8 @@ std::vector<Function> without_each_barrier(const Function& fn) {
   std::vector<Function> out;
   for (std::size_t b = 0; b < fn.blocks.size(); ++b)
     for (std::size_t k = 0; k < fn.blocks[b].size(); ++k) {
-      if (fn[fn.blocks[b][k]].op != Op::barrier) continue;
+      const Node& n = fn[fn.blocks[b][k]];
+      if (n.op != Op::barrier && !(n.op == Op::async && n.kind<AsyncOp>() == AsyncOp::wait)) continue;
       Function& cut = out.emplace_back(fn);
       cut.blocks[b].erase(cut.blocks[b].begin() + static_cast<std::ptrdiff_t>(k));
     }

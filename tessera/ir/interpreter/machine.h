@@ -4,6 +4,7 @@
 // preparation.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 
 #include "tessera/ir/interpreter.h"
@@ -101,6 +102,12 @@ struct Machine {
     return reinterpret_cast<T*>(slab + offset);
   }
 
+  /// Returns the number of threads in the subgroup of thread l.
+  std::uint32_t lanes_of(std::uint32_t l) const {
+    const std::uint32_t width = program.options.subgroup_width, begin = l / width * width;
+    return std::min(width, program.lanes - begin);
+  }
+
   void execute(BlockId b) {
     for (const Instruction& i : program.blocks[b]) i.run(*this, i);
   }
@@ -120,6 +127,8 @@ struct Machine {
   };
   /// Reports or throws a finding, unless the same finding has been reported before.
   void found(Report report);
+  /// Reports an access that breaks the promise of Function::aligned_vectors.
+  void check_alignment(const Instruction& i, std::uint32_t lane, std::int64_t element);
   void out_of_bounds(const Instruction& i, std::uint32_t lane, std::int64_t element, std::uint32_t width,
                      const char* verb);
 };
@@ -177,6 +186,10 @@ Run atomic_loop(AtomicOp op, DType type, DType index, bool checked);
 Run subgroup_loop(SubgroupOp op, DType type, DType lane, bool checked);
 Run block_loop(Op op, ReduceOp reduce, DType type, bool exclusive, bool checked);
 Run matrix_loop(MmaOp op, DType index, bool checked);
+Run element_loop(DType index, bool store);  ///< loads and stores of this lane's elements of an accumulator
+Run store_pair_loop(DType index);  ///< stores of two elements of a left factor, in lowered functions
+Run place_loop(PlaceOf what, DType index);
+Run async_loop(AsyncOp op, DType index, bool checked);
 Run for_loop(DType type);
 Run if_loop();
 Run while_loop();

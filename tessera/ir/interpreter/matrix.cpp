@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "tessera/ir/interpreter/checker.h"
+#include "tessera/ir/interpreter/fragment_layout.h"
 
 namespace tessera::ir::engine {
 
@@ -131,8 +132,113 @@ void run_memory(Machine& m, const Instruction& i) {
   });
 }
 
+/// Operands: left, accumulator.
+template <bool checked>
+void run_convert(Machine& m, const Instruction& i) {
+  const bool narrow = m.program.fn[i.node].type.dtype == DType::f16;
+  for_each_group(m, i, checked, [&](const Group& g) {
+    const float* from = fragment(m, i.in[1], g);
+    float* to = fragment(m, i.in[0], g);
+    for (std::uint32_t e = 0; e < fragment_elements; ++e)
+      to[e] = narrow ? static_cast<float>(half(from[e])) : static_cast<float>(bfloat16(from[e]));
+  });
+}
+
+/// `memory` is the local array with a number for each row. in[1] is the accumulator.
+template <bool checked>
+void run_reduce_rows(Machine& m, const Instruction& i) {
+  const bool sum = static_cast<ReduceOp>(i.imm) == ReduceOp::sum;
+  for_each_group(m, i, checked, [&](const Group& g) {
+    const float* from = fragment(m, i.in[1], g);
+    for (std::uint32_t row = 0; row < side; ++row) {
+      float value = from[row * side];
+      for (std::uint32_t column = 1; column < side; ++column)
+        value = apply(sum ? BinaryOp::add : BinaryOp::max, value, from[row * side + column]);
+      float* to = reinterpret_cast<float*>(m.memories[i.memory].data) + std::size_t{row} * m.program.stride;
+      for (std::uint32_t l = g.first; l <= g.last; ++l)
+        if (m.mask.lanes[l]) to[l] = value;
+    }
+  });
+}
+
+template <class I>
+std::int64_t element_of(const Machine& m, std::uint32_t l, I k) {
+  return engine::element_of(m.program.fn.layout, static_cast<std::int64_t>(k), l % m.program.options.subgroup_width,
+                    m.lanes_of(l));
+}
+
+/// Operands: index[, value].
+template <class I, bool store>
+void run_element(Machine& m, const Instruction& i) {
+  const I* index = m.lanes<I>(i.in[0]);
+  const std::uint32_t width = m.program.options.subgroup_width;
+  for_each_lane(m.mask, [&](std::uint32_t l) {
+    const std::int64_t e = element_of(m, l, index[l]);
+    const bool inside = e >= 0 && e < fragment_elements;
+    if (!inside) m.out_of_bounds(i, l, e, 1, store ? "writes" : "reads");
+    float* elements = reinterpret_cast<float*>(m.memories[i.memory].data) + std::size_t{l / width} * fragment_elements;
+    if constexpr (store) {
+      if (inside) elements[e] = m.lanes<float>(i.in[1])[l];
+    } else {
+      m.lanes<float>(i.out)[l] = inside ? elements[e] : 0;
+    }
+  });
+}
+
+/// Stores two elements of a left factor. Operands: index of the word, value.
+template <class I>
+void run_store_pair(Machine& m, const Instruction& i) {
+  const I* index = m.lanes<I>(i.in[0]);
+  const std::uint32_t width = m.program.options.subgroup_width;
+  const DType t = m.program.fn[m.program.fn[i.node].args[0]].type.dtype;
+  for_each_lane(m.mask, [&](std::uint32_t l) {
+    const std::int64_t e = pair_of(m.program.fn.layout, static_cast<std::int64_t>(index[l]), l % width);
+    if (e < 0 || e + 1 >= fragment_elements) return m.out_of_bounds(i, l, e, 2, "writes");
+    const std::uint32_t word = m.lanes<std::uint32_t>(i.in[1])[l];
+    float* to = reinterpret_cast<float*>(m.memories[i.memory].data) + std::size_t{l / width} * fragment_elements + e;
+    std::uint16_t halves[2];
+    std::memcpy(halves, &word, sizeof word);
+    for (int h = 0; h < 2; ++h) to[h] = read_element(reinterpret_cast<const std::byte*>(&halves[h]), 0, t);
+  });
+}
+
+template <PlaceOf what, class I>
+void run_place(Machine& m, const Instruction& i) {
+  const I* k = m.lanes<I>(i.in[0]);
+  for_each_lane(m.mask, [&](std::uint32_t l) {
+    const std::int64_t e = element_of(m, l, k[l]);
+    if constexpr (what == PlaceOf::valid)
+      m.lanes<bool>(i.out)[l] = e >= 0 && e < fragment_elements;
+    else
+      m.lanes<I>(i.out)[l] = static_cast<I>(what == PlaceOf::column     ? e % side
+                                            : what == PlaceOf::slot_row ? static_cast<std::int64_t>(k[l])
+                                                                        : e / side);
+  });
+}
+
 }  // namespace
 
+Run element_loop(DType index, bool store) {
+  if (index == DType::i64) return store ? &run_element<std::int64_t, true> : &run_element<std::int64_t, false>;
+  return store ? &run_element<std::int32_t, true> : &run_element<std::int32_t, false>;
+}
+Run store_pair_loop(DType index) {
+  return index == DType::i64 ? &run_store_pair<std::int64_t> : &run_store_pair<std::int32_t>;
+}
+Run place_loop(PlaceOf what, DType index) {
+  const auto of = [&]<class I>() -> Run {
+    switch (what) {
+      case PlaceOf::row: return &run_place<PlaceOf::row, I>;
+      case PlaceOf::column: return &run_place<PlaceOf::column, I>;
+      case PlaceOf::slot: return &run_place<PlaceOf::slot, I>;
+      case PlaceOf::slot_row: return &run_place<PlaceOf::slot_row, I>;
+      case PlaceOf::valid: return &run_place<PlaceOf::valid, I>;
+      default: return nullptr;
+    }
+  };
+  if (index == DType::i64) return of.template operator()<std::int64_t>();
+  return index == DType::i32 ? of.template operator()<std::int32_t>() : nullptr;
+}
 Run matrix_loop(MmaOp op, DType index, bool checked) {
   const auto memory = [&]<bool store>() -> Run {
     const bool wide = index == DType::i64;
@@ -143,6 +249,8 @@ Run matrix_loop(MmaOp op, DType index, bool checked) {
     case MmaOp::load: return memory.template operator()<false>();
     case MmaOp::store: return memory.template operator()<true>();
     case MmaOp::fill: return checked ? &run_fill<true> : &run_fill<false>;
+    case MmaOp::convert: return checked ? &run_convert<true> : &run_convert<false>;
+    case MmaOp::reduce_rows: return checked ? &run_reduce_rows<true> : &run_reduce_rows<false>;
     case MmaOp::multiply: return checked ? &run_multiply<true> : &run_multiply<false>;
     default: return nullptr;
   }

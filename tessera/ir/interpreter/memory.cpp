@@ -49,20 +49,6 @@ std::size_t local_place(const Machine& m, const MemorySlot& slot, std::uint64_t 
   return (element * slot.lanes + c) * m.program.stride;
 }
 
-void check_alignment(Machine& m, const Instruction& i, std::uint32_t lane, std::int64_t element) {
-  if (i.width == 1 || i.width == 3 || element % i.width == 0 || !m.program.fn.aligned_vectors) return;
-  if (m.memories[i.memory].slot->kind != MemorySlot::buffer) return;
-  const std::string n = std::to_string(i.width), at = std::to_string(element);
-  m.found({.kind = Finding::Kind::misaligned,
-           .node = i.node,
-           .lane = lane,
-           .wrong = m.thread_text(m.block, lane) + " accesses " + n + " elements from " +
-                    m.memories[i.memory].slot->name + "[" + at + "], and " + at + " is not a multiple of " + n,
-           .remedy = "Use multiples of the number of elements as indices, or remove aligned_vectors()",
-           .memory = &m.memories[i.memory],
-           .element = element});
-}
-
 // Buffers and shared memory.
 
 template <class E, class I, bool checked>
@@ -77,7 +63,7 @@ void load_lanes(Machine& m, const Instruction& i) {
       m.out_of_bounds(i, l, at, i.width, "reads");
     else if (checked)
       m.checker->touch(i, l, static_cast<std::uint64_t>(at), i.width, AccessKind::read);
-    if (good) check_alignment(m, i, l, at);
+    if (good) m.check_alignment(i, l, at);
     for (std::uint32_t c = 0; c < i.width; ++c)
       out[c * m.program.stride + l] = good ? read<E>(memory.data, static_cast<std::uint64_t>(at) + c) : E{};
   });
@@ -137,7 +123,7 @@ void run_store(Machine& m, const Instruction& i) {
     const std::int64_t at = static_cast<std::int64_t>(index[l]);
     if (!inside(at, i.width, memory.elements)) return m.out_of_bounds(i, l, at, i.width, "writes");
     if (checked) m.checker->touch(i, l, static_cast<std::uint64_t>(at), i.width, AccessKind::write);
-    check_alignment(m, i, l, at);
+    m.check_alignment(i, l, at);
     for (std::uint32_t c = 0; c < i.width; ++c)
       write<E>(memory.data, static_cast<std::uint64_t>(at) + c, value[c * m.program.stride + l]);
   });

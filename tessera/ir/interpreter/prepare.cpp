@@ -101,7 +101,8 @@ class Preparation {
         const bool block_only = kind == IndexKind::thread_id || kind == IndexKind::block_id ||
                                 kind == IndexKind::block_count || kind == IndexKind::lane_id ||
                                 kind == IndexKind::subgroup_id || kind == IndexKind::subgroup_size ||
-                                kind == IndexKind::subgroup_count;
+                                kind == IndexKind::subgroup_count || kind == IndexKind::lane_elements ||
+                                kind == IndexKind::lane_rows;
         if (block_only && p_.fn.kind == KernelKind::map)
           wrong(id, std::string(name_of(kind)) + " is not available in a map kernel");
         places_[id] = value_room(type_of(id));
@@ -236,6 +237,8 @@ class Preparation {
       case Op::store:
       case Op::atomic: memory_access(b, n, i); break;
       case Op::mma: matrix(b, n, i); break;
+      case Op::place: i.run = place_loop(n.kind<PlaceOf>(), type_of(n.args[0])); break;
+      case Op::async: async(b, n, i); break;
       case Op::barrier: i.run = barrier_loop(checks); break;
       case Op::print: i.run = print_loop(); break;
       case Op::if_:
@@ -278,7 +281,11 @@ class Preparation {
     const Node& index = p_.fn[n.args[1]];
     const bool known = slot.kind == MemorySlot::local && index.op == Op::constant && index.imm < slot.elements;
     i.imm = index.imm;
-    if (n.op == Op::atomic) {
+    if (is_accumulator(p_.fn[n.args[0]])) {
+      i.run = n.op == Op::load || n.op == Op::store ? element_loop(index_type, n.op == Op::store) : nullptr;
+    } else if (is_fragment(p_.fn[n.args[0]])) {
+      i.run = n.op == Op::store ? store_pair_loop(index_type) : nullptr;
+    } else if (n.op == Op::atomic) {
       i.run =
           slot.kind == MemorySlot::local ? nullptr : atomic_loop(n.kind<AtomicOp>(), slot.dtype, index_type, checks);
     } else if (n.op == Op::store) {
@@ -302,6 +309,12 @@ class Preparation {
     DType index = DType::i32, stride = DType::i32;
     if (op == MmaOp::multiply) {
       i.in = {place(n.args[0]), place(n.args[1]), place(n.args[2]), 0};
+    } else if (op == MmaOp::convert) {
+      i.in = {place(n.args[0]), place(n.args[1]), 0, 0};
+    } else if (op == MmaOp::reduce_rows) {
+      memory_operand(i, n.args[0]);
+      i.in = {0, place(n.args[1]), 0, 0};
+      i.imm = n.imm;
     } else if (op == MmaOp::fill) {
       i.in = {place(n.args[0]), places_[n.args[1]], 0, 0};
     } else {
@@ -311,6 +324,19 @@ class Preparation {
       std::tie(i.in[2], stride) = index_operand(b, i.node, n.args[3]);
     }
     if (index == stride) i.run = matrix_loop(op, index, p_.options.checks);
+  }
+
+  /// Sets the operands of the instruction to the index in shared memory and the index in the buffer.
+  void async(BlockId b, const Node& n, Instruction& i) {
+    DType to = DType::i32, from = DType::i32;
+    i.imm = n.imm;
+    if (n.kind<AsyncOp>() == AsyncOp::copy) {
+      memory_operand(i, n.args[0]);
+      i.in[2] = memory_of_[n.args[2]];
+      std::tie(i.in[0], to) = index_operand(b, i.node, n.args[1]);
+      std::tie(i.in[1], from) = index_operand(b, i.node, n.args[3]);
+    }
+    if (to == from) i.run = async_loop(n.kind<AsyncOp>(), to, p_.options.checks);
   }
 
   Program p_;

@@ -90,10 +90,18 @@ struct Fiber {
 
 enum class State : std::uint8_t { fresh, ready, at_barrier, at_exchange, done };
 
+struct AsyncCopy {
+  void* to;
+  const void* from;
+  unsigned bytes, group;
+};
+
 struct Lane {
   Thread thread{};
   State state = State::fresh;
   Fiber* fiber = nullptr;
+  std::vector<AsyncCopy> copies = {};
+  unsigned groups = 0;  ///< number of committed groups of copies
 };
 
 struct Subgroup {
@@ -223,6 +231,22 @@ const unsigned char* exchange(const char* what, unsigned long long mask, const v
   return values[0];
 }
 
+void copy_async(void* to, const void* from, unsigned bytes) {
+  if (reinterpret_cast<std::uintptr_t>(to) % bytes != 0 || reinterpret_cast<std::uintptr_t>(from) % bytes != 0)
+    fail("an asynchronous copy between addresses that are not multiples of its size");
+  Lane& own = lane_of(running);
+  own.copies.push_back({to, from, bytes, own.groups});
+}
+void commit_async() { ++lane_of(running).groups; }
+void wait_async(unsigned groups) {
+  Lane& own = lane_of(running);
+  std::erase_if(own.copies, [&](const AsyncCopy& c) {
+    if (c.group + groups >= own.groups) return false;
+    std::memcpy(c.to, c.from, c.bytes);
+    return true;
+  });
+}
+
 std::string stuck(const Block& block) {
   unsigned barrier = 0, exchange = 0;
   for (const Lane& lane : block.lanes) {
@@ -288,7 +312,7 @@ bool run_block(Block& block, Dim number, std::uint64_t order) {
 }  // namespace
 
 const Host& host() {
-  static constexpr Host the_host = {self, barrier, exchange, fail};
+  static constexpr Host the_host = {self, barrier, exchange, copy_async, commit_async, wait_async, fail};
   return the_host;
 }
 

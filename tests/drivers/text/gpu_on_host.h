@@ -256,6 +256,16 @@ inline void ldmatrix(unsigned* words, unsigned long long row) {
 TESSERA_TEXT_LDMATRIX(, false)
 TESSERA_TEXT_LDMATRIX(_trans, true)
 
+// Asynchronous copies (PTX ISA, "cp.async"). The waits copy the data, as late as the instructions allow.
+static inline void ptx_cp_async_cg_shared_global(unsigned long long to, const void* from, unsigned bytes) {
+  tessera::text::host->copy_async((void*)to, from, bytes);
+}
+static inline void ptx_cp_async_ca_shared_global(unsigned long long to, const void* from, unsigned bytes) {
+  tessera::text::host->copy_async((void*)to, from, bytes);
+}
+static inline void ptx_cp_async_commit_group() { tessera::text::host->commit_async(); }
+static inline void ptx_cp_async_wait_group(unsigned groups) { tessera::text::host->wait_async(groups); }
+
 // AMD's matrix instructions. These functions replace the functions with the same names in the emitted text. The
 // elements in each lane follow the "Matrix Instruction Calculator" for CDNA (waves of 64) and the RDNA3 ISA, 7.9 (waves
 // of 32). The order of the four k in a lane does not matter, if it is the same in both factors.

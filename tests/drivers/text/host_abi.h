@@ -26,6 +26,10 @@ struct Host {
   /// Returns the values of all lanes, with a stride of `exchange_bytes`. They are valid until the second exchange after
   /// this one.
   const unsigned char* (*exchange)(const char* what, unsigned long long mask, const void* value, unsigned bytes);
+  /// Asynchronous copies of the thread, which `wait_async` executes.
+  void (*copy_async)(void* to, const void* from, unsigned bytes);
+  void (*commit_async)();
+  void (*wait_async)(unsigned groups);
   __attribute__((noreturn)) void (*fail)(const char* what);  ///< fails the launch and never returns
 };
 

@@ -119,6 +119,7 @@ void PtxEmitter::statement(NodeId id) {
     case Op::barrier: b_.CreateIntrinsic(llvm::Intrinsic::nvvm_barrier0, {}, {}); return;
     case Op::print: return print(n);
     case Op::mma: return matrix(n);
+    case Op::async: return async(n);
     case Op::if_: return if_statement(n);
     case Op::for_: return for_statement(n);
     case Op::while_: return while_statement(n);
@@ -207,12 +208,34 @@ llvm::Value* PtxEmitter::load(const Node& n) {
 }
 
 void PtxEmitter::store(const Node& n) {
-  const DType t = dtype(n.args[0]);
+  const DType t = is_fragment(fn_[n.args[0]]) ? n.type.dtype : dtype(n.args[0]);  // words of factors are u32
   Value* v = n.type.lanes > 1 ? value(n.args[2]) : to_memory(t, value(n.args[2]));
   b_.CreateAlignedStore(v, element_address(n.args[0], value(n.args[1])), llvm::Align(n.type.lanes * bytes_of(t)));
 }
 
 // The type of a vector. Elements below 32 bits are packed in an integer, because LLVM would split such vectors.
+void PtxEmitter::async(const Node& n) {
+  using llvm::Intrinsic::ID;
+  const AsyncOp op = n.kind<AsyncOp>();
+  const bool has = target_.capability >= 80;
+  if (op == AsyncOp::commit && has) b_.CreateIntrinsic(llvm::Intrinsic::nvvm_cp_async_commit_group, {}, {});
+  if (op == AsyncOp::wait && has)
+    b_.CreateIntrinsic(llvm::Intrinsic::nvvm_cp_async_wait_group, {}, {b_.getInt32(static_cast<std::uint32_t>(n.imm))});
+  if (op != AsyncOp::copy) return;
+  Value *to = element_address(n.args[0], value(n.args[1])), *from = element_address(n.args[2], value(n.args[3]));
+  const std::uint64_t bytes = n.imm * bytes_of(n.type.dtype);
+  if (has) {
+    const ID copy = bytes == 16  ? llvm::Intrinsic::nvvm_cp_async_cg_shared_global_16
+                    : bytes == 8 ? llvm::Intrinsic::nvvm_cp_async_ca_shared_global_8
+                                 : llvm::Intrinsic::nvvm_cp_async_ca_shared_global_4;
+    b_.CreateIntrinsic(copy, {}, {to, from});
+    return;
+  }
+  llvm::Type* whole = bytes == 4 ? static_cast<llvm::Type*>(b_.getInt32Ty())
+                                 : llvm::FixedVectorType::get(b_.getInt32Ty(), static_cast<unsigned>(bytes / 4));
+  b_.CreateAlignedStore(b_.CreateAlignedLoad(whole, from, llvm::Align(bytes)), to, llvm::Align(bytes));
+}
+
 llvm::Type* PtxEmitter::packed(Type t) const {
   const unsigned bits = static_cast<unsigned>(8 * bytes_of(t.dtype));
   if (bits < 32) return llvm::Type::getIntNTy(context_, bits * t.lanes);

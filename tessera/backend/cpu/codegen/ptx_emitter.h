@@ -32,13 +32,14 @@ class PtxEmitter final : public Values {
   llvm::Type* packed(ir::Type t) const;
   Value* vector(const ir::Node& n);
   Value* atomic(const ir::Node& n);
+  void async(const ir::Node& n);
   void print(const ir::Node& n);
   llvm::BasicBlock* block(const char* name);
 
   // ptx_matrix.cpp
   void matrix(const ir::Node& n);
   void multiply(DType t, Value* sums, Value* left, Value* right);
-  void load_factor(Value* words, NodeId memory, Value* from, Value* stride, bool along_k);
+  void load_factor(Value* words, NodeId memory, Value* from, Value* stride, bool along_k, bool whole_rows);
   Value* slot(Value* fragment, unsigned i);  // address of element i of this lane
 
   // ptx_value.cpp

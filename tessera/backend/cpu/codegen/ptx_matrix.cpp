@@ -4,6 +4,7 @@
 #include <llvm/IR/InlineAsm.h>
 
 #include "tessera/backend/cpu/codegen/ptx_emitter.h"
+#include "tessera/ir/multiple.h"
 
 namespace tessera::cpu {
 
@@ -27,7 +28,8 @@ void PtxEmitter::matrix(const Node& n) {
   const bool transposed = op == MmaOp::load && n.extra != 0;
   const FragmentRole role = fn_[n.args[0]].kind<FragmentRole>();
   if (role != FragmentRole::accumulator)
-    return load_factor(mine, n.args[1], from, stride, (role == FragmentRole::left) != transposed);
+    return load_factor(mine, n.args[1], from, stride, (role == FragmentRole::left) != transposed,
+                       known_multiple(fn_, n.args[2]) % 8 == 0 && known_multiple(fn_, n.args[3]) % 8 == 0);
   Value* lane = b_.CreateZExt(b_.CreateAnd(linear_thread_id(), b_.getInt32(width - 1)), b_.getInt64Ty());
   Value *group = b_.CreateLShr(lane, 2), *pair = b_.CreateShl(b_.CreateAnd(lane, 3), 1);
   for (unsigned e = 0; e < 8; ++e) {
@@ -42,7 +44,7 @@ void PtxEmitter::matrix(const Node& n) {
   }
 }
 
-void PtxEmitter::load_factor(Value* words, NodeId memory, Value* from, Value* stride, bool along_k) {
+void PtxEmitter::load_factor(Value* words, NodeId memory, Value* from, Value* stride, bool along_k, bool whole_rows) {
   auto* wide = b_.getInt64Ty();
   auto* small = b_.getInt16Ty();
   Value* lane = b_.CreateZExt(b_.CreateAnd(linear_thread_id(), b_.getInt32(width - 1)), wide);
@@ -60,8 +62,8 @@ void PtxEmitter::load_factor(Value* words, NodeId memory, Value* from, Value* st
     b_.CreateBr(after);
     b_.SetInsertPoint(no);
   };
-  if (fn_[memory].op == Op::shared)
-    either(aligned(16), [&] {  // see Prelude::matrix_shared_load
+  if (fn_[memory].op == Op::shared) {
+    const auto load_rows = [&] {  // see Prelude::matrix_shared_load
       Value* row = b_.CreateAnd(lane, 7);
       Value* low = b_.CreateAnd(lane, 8);                     // 8 if index o (k if transposed) is in the second half
       Value* high = b_.CreateShl(b_.CreateLShr(lane, 4), 3);  // 8 if the other index is in the second half
@@ -77,7 +79,15 @@ void PtxEmitter::load_factor(Value* words, NodeId memory, Value* from, Value* st
       auto* call = b_.CreateCall(code, {address});
       call->setConvergent();
       for (unsigned r = 0; r < 4; ++r) b_.CreateStore(b_.CreateExtractValue(call, r), slot(words, r));
-    });
+    };
+    if (whole_rows) {
+      load_rows();
+      b_.CreateBr(after);
+      b_.SetInsertPoint(after);
+      return;
+    }
+    either(aligned(16), load_rows);
+  }
   Value *group = b_.CreateLShr(lane, 2), *pair = b_.CreateShl(b_.CreateAnd(lane, 3), 1);
   auto place = [&](unsigned r) {
     Value *o = b_.CreateAdd(group, b_.getInt64(r % 2 * 8)), *k = b_.CreateAdd(pair, b_.getInt64(r / 2 * 8));

@@ -85,6 +85,7 @@ llvm::Value* PtxEmitter::index(const Node& n) {
 llvm::Value* PtxEmitter::element_address(NodeId memory, Value* at) {
   const Node& m = fn_[memory];
   if (m.op == Op::local && m.imm == 1) return memory_[memory];
+  if (is_fragment(m)) return b_.CreateGEP(b_.getInt32Ty(), memory_[memory], b_.CreateSExt(at, b_.getInt64Ty()));
   Value* base = m.op == Op::param ? argument(Kind::pointer, m.imm) : memory_[memory];
   return b_.CreateGEP(memory_type(m.type.dtype), base, b_.CreateSExt(at, b_.getInt64Ty()));
 }
