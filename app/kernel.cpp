@@ -106,7 +106,7 @@ Command kernel_command(CLI::App& program) {
   auto* name = sub->add_option("NAME", o->name, "The kernel to print; default: list all");
   auto* source =
       sub->add_option("--source", o->source, "Print the source for this device's compiler")->check(require_nonempty);
-  auto* ir = sub->add_flag("--ir", o->ir, "Print the traced IR, which is the same for every device (the default)");
+  auto* ir = sub->add_flag("--ir", o->ir, "Print the IR as traced for the device (the default)");
   auto* device =
       sub->add_option("--device", o->device, "List or print the kernels in the variants that this device uses")
           ->check(require_nonempty);

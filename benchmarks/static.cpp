@@ -171,6 +171,15 @@ std::vector<Case> cases() {
 
 std::string heading_of(const KernelReport& r) { return r.gpu + ", compiled by " + r.compiler; }
 
+/// Matrix instructions, all instructions and bytes of shared memory of a thread in the loop with most of them, and the
+/// share of the dense rate.
+std::string matrix_cell(const KernelReport& r) {
+  char text[96];
+  std::snprintf(text, sizeof text, "%u of %u, %u bytes, %.3f", r.loops->matrix_loop_products,
+                r.loops->matrix_loop_instructions, r.loops->matrix_shared_bytes, r.launch->matrix_share);
+  return text;
+}
+
 std::vector<std::string> cells_of(const std::string& name, const KernelReport& r) {
   const LaunchReport& l = *r.launch;
   const LoopReport loops = r.loops.value_or(LoopReport{});
@@ -192,7 +201,8 @@ std::vector<std::string> cells_of(const std::string& name, const KernelReport& r
           number("%.4g", l.bytes / 1e6),
           number("%.1f", l.seconds * 1e6),
           number("%.3f", l.share),
-          std::string(bound_name(l.bound))};
+          std::string(bound_name(l.bound)),
+          l.matrix_operations == 0 ? "" : matrix_cell(r)};
 }
 
 std::string row_of(const std::string& name, const KernelReport& r) {
@@ -283,6 +293,12 @@ std::string compare(const std::vector<std::string>& earlier, const std::vector<s
   check(3, "spilled bytes", true, 0);
   check(6, "groups of loads", true, 0);
   check(11, "share", false, 0.005);
+  const auto rate = [](const std::vector<std::string>& cells) {  // the last number of the column
+    const std::string cell = cells.size() > 13 ? cells[13] : "";
+    return cell.empty() ? 0.0 : std::stod(cell.substr(cell.rfind(' ') + 1));
+  };
+  if (rate(now) < rate(earlier) - 0.005)
+    worse += "  " + now[0] + ", " + now[1] + ": share of the matrix rate is lower\n";
   return worse;
 }
 
@@ -304,8 +320,8 @@ void print_table(const ReportTarget& target, const std::string& part) {
           "\n## %s\n\n"
           "| operation | kernel | registers | spilled bytes | blocks x threads | widest / narrowest load / widest "
           "store "
-          "(bytes) | groups of loads | bytes in flight per thread | f | MB | predicted us | share | bound |\n"
-          "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
+          "(bytes) | groups of loads | bytes in flight per thread | f | MB | predicted us | share | bound | matrix |\n"
+          "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",
           heading_of(reports[0]).c_str());
     first = false;
     for (const KernelReport& r : merged(reports)) {

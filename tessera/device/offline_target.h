@@ -19,6 +19,9 @@ struct GpuModel {
   std::uint32_t multiprocessors = 0;  ///< multiprocessors, or compute units
   double bandwidth = 0;               ///< nominal memory bandwidth, bytes per second
   double operations = 0;              ///< 32-bit operations per second of all lanes, a multiply-add counting as one
+  double matrix_operations = 0;       ///< multiply-adds per second of 16-bit matrix units; 0: unknown
+  double clock = 0;                   ///< hertz
+  double issue_cycles = 1;            ///< of one instruction of a subgroup in one part of a multiprocessor
   double latency = 0.6e-6;            ///< of a load from device memory under load, seconds
   std::uint32_t subgroup = 32;        ///< threads of a subgroup
   // Per multiprocessor:

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <utility>
@@ -59,6 +60,14 @@ std::uint32_t sass_bytes(std::string_view modifiers) {
   return 4;
 }
 
+/// Returns the product of the numbers in "16816" (16 x 8 x 16), the shape of a matrix instruction.
+std::uint32_t sass_multiply_adds(std::string_view modifiers) {
+  for (const auto& [shape, count] :
+       {std::pair{"16832", 16 * 8 * 32}, {"16816", 16 * 8 * 16}, {"1688", 16 * 8 * 8}, {"884", 8 * 8 * 4}})
+    if (modifiers.starts_with(shape)) return static_cast<std::uint32_t>(count);
+  return 0;
+}
+
 /// Returns the last hexadecimal number in a comment of this line: "/* 0x000fe20000000800 */".
 std::optional<std::uint64_t> encoding_in(std::string_view line) {
   const std::size_t at = line.rfind("/* 0x");
@@ -97,12 +106,24 @@ std::vector<Instruction> parse_sass(std::string_view text) {
     const std::string_view name = opcode.substr(0, dot), modifiers = dot == opcode.npos ? "" : opcode.substr(dot + 1);
     Instruction& i = code.emplace_back();
     expects_control = true;
-    if (name == "LDG" || name == "LD")
+    if (name == "LDGSTS")
+      i.kind = Instruction::Kind::copy, i.bytes = sass_bytes(modifiers);
+    else if (name == "LDGDEPBAR")
+      i.kind = Instruction::Kind::commit;
+    else if (name == "DEPBAR") {
+      if (const std::size_t comma = rest.find(','); comma != rest.npos)
+        i.groups =
+            static_cast<std::uint32_t>(std::strtoul(std::string(trimmed(rest.substr(comma + 1))).c_str(), nullptr, 0));
+    } else if (name == "LDS" || name == "STS")
+      i.kind = Instruction::Kind::shared, i.bytes = sass_bytes(modifiers);
+    else if (name == "LDSM")
+      i.kind = Instruction::Kind::shared, i.bytes = modifiers.ends_with(".4") ? 16 : modifiers.ends_with(".2") ? 8 : 4;
+    else if (name == "LDG" || name == "LD")
       i.kind = Instruction::Kind::load, i.bytes = sass_bytes(modifiers);
     else if (name == "STG" || name == "ST")
       i.kind = Instruction::Kind::store, i.bytes = sass_bytes(modifiers);
     else if (name == "HMMA" || name == "IMMA" || name == "DMMA" || name == "HGMMA" || name == "IGMMA")
-      i.kind = Instruction::Kind::matrix;
+      i.kind = Instruction::Kind::matrix, i.multiply_adds = sass_multiply_adds(modifiers);
     else if (name == "EXIT" && !predicated)
       i.kind = Instruction::Kind::end;
     else if (name == "BRA")
@@ -141,7 +162,16 @@ std::vector<Instruction> parse_amdgcn(std::string_view text) {
       if (opcode.starts_with(load)) i.kind = Instruction::Kind::load, i.bytes = width(load);
       if (opcode.starts_with(store)) i.kind = Instruction::Kind::store, i.bytes = width(store);
     }
-    if (opcode.starts_with("v_mfma") || opcode.starts_with("v_wmma")) i.kind = Instruction::Kind::matrix;
+    if (opcode.starts_with("v_mfma") || opcode.starts_with("v_wmma"))
+      i.kind = Instruction::Kind::matrix,
+      i.multiply_adds = opcode.find("16x16x8") != opcode.npos ? 16 * 16 * 8 : 16 * 16 * 16;
+    for (const std::string_view shared : {"ds_read", "ds_write", "ds_load", "ds_store"})
+      if (opcode.starts_with(shared)) {  // ds_read_b64, ds_read2st64_b32, ds_load_2addr_stride64_b32
+        const std::size_t type = opcode.rfind("_b");
+        const bool two = opcode.find('2', shared.size()) < std::min(type, opcode.size());
+        i.kind = Instruction::Kind::shared;
+        i.bytes = (type == opcode.npos ? 4 : width(opcode.substr(0, type + 1))) * (two ? 2 : 1);
+      }
     if (opcode == "s_endpgm") i.kind = Instruction::Kind::end;
     if (opcode == "s_waitcnt") {
       const std::size_t at = operands.find("vmcnt(");
@@ -156,9 +186,11 @@ std::vector<Instruction> parse_amdgcn(std::string_view text) {
 namespace {
 
 struct Loop {
-  std::size_t first, last;  // instructions, inclusive
-  std::uint32_t bytes = 0;  // loads outside of nested loops
+  std::size_t first, last;              // instructions, inclusive
+  std::uint32_t bytes = 0;              // loads and copies outside of nested loops
+  LoadPattern::MatrixLoop matrix = {};  // instructions outside of nested loops
 };
+bool loads(const Instruction& i) { return i.kind == Instruction::Kind::load || i.kind == Instruction::Kind::copy; }
 
 std::vector<Loop> loops_of(const std::vector<Instruction>& code) {
   std::map<std::size_t, std::size_t> by_head;  // several jumps to one head are one loop
@@ -167,13 +199,18 @@ std::vector<Loop> loops_of(const std::vector<Instruction>& code) {
   std::vector<Loop> loops;
   for (const auto& [first, last] : by_head) loops.push_back({first, last});
   for (std::size_t i = 0; i < code.size(); ++i) {
-    if (code[i].kind != Instruction::Kind::load) continue;
     Loop* innermost = nullptr;
     for (Loop& loop : loops)
       if (loop.first <= i && i <= loop.last &&
           (innermost == nullptr || loop.last - loop.first < innermost->last - innermost->first))
         innermost = &loop;
-    if (innermost != nullptr) innermost->bytes += code[i].bytes;
+    if (innermost == nullptr) continue;
+    if (loads(code[i])) innermost->bytes += code[i].bytes;
+    LoadPattern::MatrixLoop& m = innermost->matrix;
+    ++m.instructions;
+    m.matrix += code[i].kind == Instruction::Kind::matrix, m.multiply_adds += code[i].multiply_adds;
+    if (code[i].kind == Instruction::Kind::shared || code[i].kind == Instruction::Kind::copy)
+      m.shared_bytes += code[i].bytes;
   }
   return loops;
 }
@@ -181,13 +218,23 @@ std::vector<Loop> loops_of(const std::vector<Instruction>& code) {
 /// The loads that a thread has issued and not yet waited for.
 class Outstanding {
  public:
-  void issue(const Instruction& load) { loads_.push_back({load.barrier, load.bytes}), bytes_ += load.bytes; }
+  void issue(const Instruction& load) {
+    const bool copy = load.kind == Instruction::Kind::copy;  // the barrier of a copy is that of its addresses
+    loads_.push_back({copy ? Instruction::no_barrier : load.barrier, load.bytes, copy, group_}), bytes_ += load.bytes;
+  }
+  void commit() { ++group_; }
   /// Removes the loads that the instruction waits for. Returns whether there were any.
   bool wait(const Instruction& i) {
     const std::uint32_t before = bytes_;
     if (i.wait_mask != 0)
       std::erase_if(loads_, [&](const Load& l) {
         const bool waits = l.barrier < 6 && (i.wait_mask >> l.barrier & 1) != 0;
+        if (waits) bytes_ -= l.bytes;
+        return waits;
+      });
+    if (i.groups)
+      std::erase_if(loads_, [&](const Load& l) {
+        const bool waits = l.copy && l.group + *i.groups < group_;
         if (waits) bytes_ -= l.bytes;
         return waits;
       });
@@ -200,19 +247,24 @@ class Outstanding {
  private:
   struct Load {
     std::uint32_t barrier, bytes;
+    bool copy;
+    std::uint32_t group;
   };
   std::vector<Load> loads_;
-  std::uint32_t bytes_ = 0;
+  std::uint32_t bytes_ = 0, group_ = 0;
 };
 
 /// Returns the pattern of instructions `first` to `last`. A loop is traversed twice, so that loads for the next
-/// iteration are outstanding when the second traversal starts.
+/// iteration are outstanding when the second traversal starts, or more often if it copies several iterations ahead.
 LoadPattern pattern_of(const std::vector<Instruction>& code, std::size_t first, std::size_t last, bool loop) {
   LoadPattern pattern;
   pattern.loop = loop;
   pattern.instructions = static_cast<std::uint32_t>(last - first + 1);
   Outstanding outstanding;
-  for (int round = loop ? 0 : 1; round < 2; ++round) {
+  const auto is_copy = [](const Instruction& i) { return i.kind == Instruction::Kind::copy; };
+  const bool copies = std::any_of(code.begin() + static_cast<std::ptrdiff_t>(first),
+                                  code.begin() + static_cast<std::ptrdiff_t>(last) + 1, is_copy);
+  for (int round = loop ? (copies ? -8 : 0) : 1; round < 2; ++round) {
     bool waited = true;
     pattern.groups = pattern.bytes = 0;
     for (std::size_t at = first; at <= last; ++at) {
@@ -222,7 +274,8 @@ LoadPattern pattern_of(const std::vector<Instruction>& code, std::size_t first, 
         waited = true;
         pattern.bytes_in_flight = std::max(pattern.bytes_in_flight, requested);
       }
-      if (i.kind != Instruction::Kind::load) continue;
+      if (i.kind == Instruction::Kind::commit) outstanding.commit();
+      if (!loads(i)) continue;
       outstanding.issue(i);
       if (waited) ++pattern.groups;
       waited = false;
@@ -256,6 +309,9 @@ LoadPattern load_pattern(const std::vector<Instruction>& code) {
       first = at + 1;
     }
   }
+  if (const auto busiest = std::ranges::max_element(loops, {}, [](const Loop& l) { return l.matrix.matrix; });
+      busiest != loops.end() && busiest->matrix.matrix != 0)
+    pattern.matrix = busiest->matrix;
   for (const Instruction& i : code) {
     if (i.kind == Instruction::Kind::store) pattern.widest_store = std::max(pattern.widest_store, i.bytes);
     if (i.kind == Instruction::Kind::matrix) ++pattern.matrix_instructions;

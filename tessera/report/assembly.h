@@ -12,13 +12,17 @@ namespace tessera::reporting {
 
 /// One instruction, as far as loops and memory accesses are concerned.
 struct Instruction {
-  enum class Kind : std::uint8_t { other, load, store, matrix, end };  ///< loads and stores are those of device memory
+  /// Loads and stores are those of device memory. `copy` loads to shared memory without waiting; `commit` ends a group
+  /// of copies.
+  enum class Kind : std::uint8_t { other, load, copy, commit, store, shared, matrix, end };
   Kind kind = Kind::other;
-  std::uint32_t bytes = 0;             ///< of one thread; only for loads and stores
-  std::uint32_t barrier = no_barrier;  ///< NVIDIA: the scoreboard barrier that a load releases when it completes
-  std::uint32_t wait_mask = 0;         ///< NVIDIA: the barriers that it waits for, as bits
-  std::optional<std::uint32_t> waits;  ///< AMD: waits until at most this many loads are outstanding
-  std::optional<std::size_t> target;   ///< the index of the instruction that it may jump to
+  std::uint32_t bytes = 0;              ///< of one thread; only for loads, copies, stores and shared memory
+  std::uint32_t multiply_adds = 0;      ///< of a whole subgroup; only for matrix instructions
+  std::uint32_t barrier = no_barrier;   ///< NVIDIA: the scoreboard barrier that a load releases when it completes
+  std::uint32_t wait_mask = 0;          ///< NVIDIA: the barriers that it waits for, as bits
+  std::optional<std::uint32_t> waits;   ///< AMD: waits until at most this many loads are outstanding
+  std::optional<std::uint32_t> groups;  ///< NVIDIA: waits until at most this many groups of copies are outstanding
+  std::optional<std::size_t> target;    ///< the index of the instruction that it may jump to
   static constexpr std::uint32_t no_barrier = 7;
 };
 
@@ -45,6 +49,12 @@ struct LoadPattern {
   /// The largest number of bytes that a thread has requested when it waits for a load.
   std::uint32_t bytes_in_flight = 0;
   std::uint32_t matrix_instructions = 0;  ///< of the whole kernel
+  /// The loop with most matrix instructions outside of the loops that it contains, per iteration.
+  struct MatrixLoop {
+    std::uint32_t instructions = 0, matrix = 0;
+    std::uint32_t multiply_adds = 0;  ///< of a subgroup
+    std::uint32_t shared_bytes = 0;   ///< that a thread loads from and stores to shared memory
+  } matrix;
 };
 
 /// Returns the pattern of the loop that loads most bytes per iteration outside of the loops that it contains.

@@ -10,6 +10,8 @@ namespace {
 constexpr double launch_seconds = 2e-6;
 constexpr double usable_bandwidth = 0.9;  // share of the nominal bandwidth that a copy reaches
 constexpr double usable_operations = 0.7;
+constexpr double usable_matrix_rate = 0.62;     // of Hopper's dense rate with mma.sync
+constexpr double shared_bytes_per_cycle = 128;  // of a multiprocessor
 
 std::uint32_t rounded_up(std::uint32_t value, std::uint32_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -28,7 +30,22 @@ std::uint32_t blocks_that_fit(const GpuModel& gpu, std::uint32_t threads, std::u
   return fit;
 }
 
-void predict(LaunchReport& launch, const GpuModel& gpu, std::uint32_t blocks_fit, double in_flight) {
+namespace {
+
+/// Returns the share of the matrix units' rate that a loop can reach. Each of its instructions occupies one
+/// of the parts of a multiprocessor, and all parts share the bandwidth of shared memory.
+double matrix_rate(const GpuModel& gpu, const LoopReport& loop) {
+  if (loop.matrix_multiply_adds == 0) return usable_matrix_rate;
+  const double per_cycle = gpu.matrix_operations / (gpu.clock * gpu.multiprocessors * gpu.register_files);
+  const double products = loop.matrix_multiply_adds / per_cycle;  // cycles at the full rate
+  const double shared = double{loop.matrix_shared_bytes} * gpu.subgroup * gpu.register_files / shared_bytes_per_cycle;
+  return products / std::max({products / usable_matrix_rate, gpu.issue_cycles * loop.matrix_loop_instructions, shared});
+}
+
+}  // namespace
+
+void predict(LaunchReport& launch, const GpuModel& gpu, std::uint32_t blocks_fit, double in_flight,
+             const LoopReport& loop) {
   const double blocks = static_cast<double>(launch.blocks[0]) * static_cast<double>(launch.blocks[1]) *
                         static_cast<double>(launch.blocks[2]);
   launch.blocks_per_multiprocessor = std::min<double>(blocks_fit, blocks / gpu.multiprocessors);
@@ -42,8 +59,12 @@ void predict(LaunchReport& launch, const GpuModel& gpu, std::uint32_t blocks_fit
   // instructions take about four cycles, of which independent ones fill some).
   const double subgroups = launch.blocks_per_multiprocessor * launch.threads / gpu.subgroup;
   const double occupied = std::min(1.0, subgroups / (2.0 * gpu.register_files));
-  const double computing = occupied > 0 ? launch.operations / (gpu.operations * usable_operations * occupied) : 0;
+  double computing = occupied > 0 ? launch.operations / (gpu.operations * usable_operations * occupied) : 0;
+  const double products = launch.matrix_operations;
+  if (products > 0 && gpu.matrix_operations > 0 && occupied > 0)
+    computing = std::max(computing, products / (gpu.matrix_operations * matrix_rate(gpu, loop) * occupied));
   launch.seconds = launch_seconds + std::max(moving, computing);
+  if (gpu.matrix_operations > 0) launch.matrix_share = products / gpu.matrix_operations / launch.seconds;
   launch.share = launch.bytes / bandwidth / launch.seconds;
   launch.bound = launch_seconds > std::max(moving, computing) ? Bound::launch
                  : computing > moving                         ? Bound::arithmetic

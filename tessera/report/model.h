@@ -12,8 +12,9 @@ std::uint32_t blocks_that_fit(const GpuModel& gpu, std::uint32_t threads, std::u
                               std::uint64_t shared_bytes);
 
 /// Sets the predictions of `launch` (docs/performance.md, "Predict the time of a launch"). Reads its blocks, threads,
-/// bytes and operations. `in_flight` is the number of bytes that a thread requests
-/// from device memory before it waits.
-void predict(LaunchReport& launch, const GpuModel& gpu, std::uint32_t blocks_fit, double in_flight);
+/// bytes and operations. `in_flight` is the number of bytes that a thread requests from device memory before it waits.
+/// `loop` describes the loop with matrix instructions.
+void predict(LaunchReport& launch, const GpuModel& gpu, std::uint32_t blocks_fit, double in_flight,
+             const LoopReport& loop);
 
 }  // namespace tessera::reporting

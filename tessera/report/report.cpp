@@ -2,6 +2,7 @@
 #include "tessera/report/report.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <tuple>
 
@@ -42,8 +43,20 @@ KernelReport report_on(const GpuModel& gpu, const OfflineKernel& code, const std
   r.unknown = code.missing;
   if (code.syntax != OfflineKernel::Syntax::none) {
     const reporting::LoadPattern p = pattern_of(code);
-    r.loops = LoopReport{p.loop,      p.innermost,    p.instructions, p.bytes,           p.widest,
-                         p.narrowest, p.widest_store, p.groups,       p.bytes_in_flight, p.matrix_instructions};
+    r.loops = LoopReport{p.loop,
+                         p.innermost,
+                         p.instructions,
+                         p.bytes,
+                         p.widest,
+                         p.narrowest,
+                         p.widest_store,
+                         p.groups,
+                         p.bytes_in_flight,
+                         p.matrix_instructions,
+                         p.matrix.instructions,
+                         p.matrix.matrix,
+                         p.matrix.multiply_adds,
+                         p.matrix.shared_bytes};
   }
   return r;
 }
@@ -82,7 +95,7 @@ Traffic traffic_of(const DryLaunch& launch) {
         fn,
         [&](const ir::Node& n) {
           if (!is(ir::read_memory(n)) && !is(ir::written_memory(n))) return 0.0;
-          return n.op == ir::Op::mma ? 8.0 : n.type.lanes;
+          return n.op == ir::Op::mma ? 8.0 : n.op == ir::Op::async ? static_cast<double>(n.imm) : n.type.lanes;
         },
         unknown);
     bytes[p] = std::min(static_cast<double>(launch.values[p]), accesses(arguments) * items_of(launch)) *
@@ -108,7 +121,8 @@ double share_of_large_buffers(const ir::Function& fn, const Traffic& traffic) {
     for (const ir::NodeId id : fn.blocks[block]) {
       const ir::Node& n = fn[id];
       if (const ir::NodeId memory = ir::read_memory(n); memory != ir::no_node && fn[memory].op == ir::Op::param) {
-        const double bytes = static_cast<double>(dtype_size(fn[memory].type.dtype)) * n.type.lanes;
+        const double bytes = static_cast<double>(dtype_size(fn[memory].type.dtype)) *
+                             (n.op == ir::Op::async ? static_cast<double>(n.imm) : n.type.lanes);
         loops[loop].all += bytes;
         if (traffic.large[fn[memory].imm]) loops[loop].large += bytes;
       }
@@ -125,12 +139,19 @@ double share_of_large_buffers(const ir::Function& fn, const Traffic& traffic) {
   return chosen.all > 0 ? chosen.large / chosen.all : 1;
 }
 
-/// Returns a lower bound of the number of operations of a launch: arithmetic of floats, bytes and fragments in its IR.
+/// Returns the number of multiply-adds in products of fragments. Loops with unknown bounds count as in OperationCount,
+/// so that causal attention counts the keys that it skips.
+double matrix_operations_of(const DryLaunch& launch, std::uint32_t subgroup) {
+  const auto weight = [&](const ir::Node& n) -> double {
+    constexpr double whole = ir::fragment_elements * ir::fragment_side;
+    return n.op == ir::Op::mma && n.kind<ir::MmaOp>() == ir::MmaOp::multiply ? whole / subgroup : 0;
+  };
+  return OperationCount(*launch.function, weight, 1)(arguments_of(launch)) * items_of(launch);
+}
+
+/// Returns a lower bound of the number of operations of a launch: arithmetic of floats and bytes in its IR.
 double operations_of(const DryLaunch& launch) {
   const auto weight = [](const ir::Node& n) -> double {
-    // A lane's part of a product of fragments is 128 multiply-adds, which matrix units compute 16 times as fast as
-    // others.
-    if (n.op == ir::Op::mma) return n.kind<ir::MmaOp>() == ir::MmaOp::multiply ? 8 : 0;
     if (n.op == ir::Op::math) return n.kind<ir::MathOp>() == ir::MathOp::fma ? 1 : 8;
     if (n.op == ir::Op::dot4) return 1;
     return (n.op == ir::Op::binary || n.op == ir::Op::unary) && is_float(n.type.dtype) ? n.type.lanes : 0;
@@ -184,7 +205,13 @@ std::vector<KernelReport> report_launches(const ReportTarget& target, Callback<v
     const Traffic traffic = traffic_of(launch);
     l.bytes = traffic.total;
     l.operations = operations_of(launch);
-    if (!r.loops) continue;
+    // Without matrix units, lanes compute these multiply-adds themselves.
+    const double products = matrix_operations_of(launch, offline->model().subgroup);
+    (r.loops && r.loops->matrix_instructions != 0 ? l.matrix_operations : l.operations) += products;
+    if (!r.loops) {
+      l.seconds = l.share = l.latency_factor = std::numeric_limits<double>::quiet_NaN();
+      continue;
+    }
     const LoopReport& loop = *r.loops;
     const double large = share_of_large_buffers(*launch.function, traffic);
     // If the loop streams through the large buffers, or if there is no loop, counting instructions is more exact.
@@ -195,7 +222,7 @@ std::vector<KernelReport> report_launches(const ReportTarget& target, Callback<v
       l.operations = std::max(l.operations, loop.instructions * traffic.large_reads / (loop.bytes * large));
     reporting::predict(l, offline->model(),
                        reporting::blocks_that_fit(offline->model(), threads, r.registers, r.shared_bytes),
-                       loop.bytes_in_flight * large);
+                       loop.bytes_in_flight * large, loop);
   }
   return reports;
 }
@@ -232,7 +259,13 @@ std::string to_string(const KernelReport& r) {
     if (l.widest != 0)
       row("groups of loads",
           fmt::format("{}: a thread requests up to {} bytes before it waits", l.groups, l.bytes_in_flight));
-    if (l.matrix_instructions != 0) row("matrix units", fmt::format("{} instructions", l.matrix_instructions));
+    if (l.matrix_instructions != 0)
+      row("matrix units",
+          l.matrix_loop_products == 0
+              ? fmt::format("{} instructions", l.matrix_instructions)
+              : fmt::format(
+                    "{} instructions; {} of {} in the loop with most, with {} bytes of shared memory per thread",
+                    l.matrix_instructions, l.matrix_loop_products, l.matrix_loop_instructions, l.matrix_shared_bytes));
   } else {
     row("loads", "unknown: " + r.unknown);
   }
@@ -244,9 +277,13 @@ std::string to_string(const KernelReport& r) {
     if (r.loops) {
       row("in flight", fmt::format("{} per multiprocessor, enough for {:.0f} % of the bandwidth",
                                    si(l.bytes_in_flight, "B"), 100 * l.latency_factor));
-      row("prediction", fmt::format("{}, {:.0f} % of the usable bandwidth, bound by {}", si(l.seconds * 1e6, "us"),
+      row("prediction", fmt::format("{}, {:.0f} % of the usable bandwidth, bound by {}",
+                                    (l.seconds < 1e-3 ? fmt::format("{:.3g} us", l.seconds * 1e6)
+                                                      : fmt::format("{:.3g} ms", l.seconds * 1e3)),
                                     100 * l.share, bound_name(l.bound)));
+      if (l.matrix_share > 0) row("matrix rate", fmt::format("{:.0f} % of the dense rate", 100 * l.matrix_share));
     }
+    if (!r.loops) row("prediction", "unknown: " + r.unknown);
   }
   return text;
 }

@@ -36,6 +36,11 @@ struct LoopReport {
   std::uint32_t groups = 0;           ///< How often a thread waits for loads before it issues others, per iteration.
   std::uint32_t bytes_in_flight = 0;  ///< Bytes that a thread has requested when it waits.
   std::uint32_t matrix_instructions = 0;  ///< Number of matrix instructions in the whole kernel.
+  // The loop with most matrix instructions, per iteration and without the loops that it contains:
+  std::uint32_t matrix_loop_instructions = 0;  ///< All instructions.
+  std::uint32_t matrix_loop_products = 0;      ///< Matrix instructions.
+  std::uint32_t matrix_multiply_adds = 0;      ///< Multiply-adds of a subgroup in these.
+  std::uint32_t matrix_shared_bytes = 0;       ///< Bytes that a thread loads from and stores to shared memory.
 };
 
 /// What bounds a launch.
@@ -48,10 +53,13 @@ struct LaunchReport {
   std::uint32_t threads = 0;              ///< Threads of a block.
   double bytes = 0;                       ///< Bytes of the buffers that it reads and writes.
   double operations = 0;                  ///< Estimated number of 32-bit operations.
+  double matrix_operations = 0;           ///< Multiply-adds of matrix instructions.
+  double matrix_share = 0;                ///< Share of the matrix units' rate in the predicted time.
   double blocks_per_multiprocessor = 0;   ///< Blocks that run at once, on average.
   double bytes_in_flight = 0;             ///< Requested bytes of a multiprocessor.
   double latency_factor = 1;              ///< Share of the bandwidth that these requests can use, at most 1.
-  double seconds = 0;                     ///< Predicted time, including 2 us for the launch.
+  double seconds = 0;                     ///< Predicted time, including 2 us for the launch; NaN if there is no
+                                          ///< disassembly (KernelReport::unknown).
   double share = 0;                       ///< Time at 0.9 of the nominal bandwidth, divided by `seconds`.
   Bound bound = Bound::bandwidth;         ///< What bounds it.
 };

@@ -93,6 +93,8 @@ GpuModel h200() {
           .multiprocessors = 132,
           .bandwidth = 4.8e12,
           .operations = 132 * 128 * 1.98e9,
+          .matrix_operations = 494.7e12,
+          .clock = 1.98e9,
           .shared_bytes = 228 << 10,
           .shared_reserved = 1024};
 }
@@ -101,25 +103,57 @@ TEST(LaunchModel, PredictsTheExamplesOfItsDescription) {
   // A product of one row and 4096 x 4096 weights in Q8_0: 17.8 MB, 128 blocks of 128 threads, 22 bytes in flight.
   LaunchReport l;
   l.blocks = {128, 1, 1}, l.threads = 128, l.bytes = 17.8e6;
-  predict(l, h200(), 16, 22);
+  predict(l, h200(), 16, 22, {});
   EXPECT_NEAR(l.latency_factor, 0.14, 0.005);
   EXPECT_NEAR(l.seconds * 1e6, 31, 1);
   EXPECT_EQ(l.bound, Bound::latency);
   l.threads = 512;
-  predict(l, h200(), 4, 34);
+  predict(l, h200(), 4, 34, {});
   EXPECT_NEAR(l.latency_factor, 0.86, 0.01);  // 128 blocks on 132 multiprocessors
   EXPECT_NEAR(l.seconds * 1e6, 6.8, 0.1);
   // A large copy is bound by the bandwidth, and an empty launch by the launch.
   l.blocks = {1 << 20, 1, 1}, l.threads = 256, l.bytes = 2e9;
-  predict(l, h200(), 8, 16);
+  predict(l, h200(), 8, 16, {});
   EXPECT_EQ(l.bound, Bound::bandwidth);
   EXPECT_NEAR(l.share, 1, 0.01);
   l.bytes = 4;
-  predict(l, h200(), 8, 16);
+  predict(l, h200(), 8, 16, {});
   EXPECT_EQ(l.bound, Bound::launch);
   l.operations = 1e12;
-  predict(l, h200(), 8, 16);
+  predict(l, h200(), 8, 16, {});
   EXPECT_EQ(l.bound, Bound::arithmetic);
+}
+
+TEST(Sass, AsynchronousCopiesAreInFlightUntilTheirGroupIsWaitedFor) {
+  // Two groups are in flight when a third starts, and one when the wait ends.
+  const LoadPattern p = load_pattern(
+      parse_sass(".L_x_1:\n" + sass("DEPBAR.LE SB0, 0x2", 7) + sass("LDGSTS.E.BYPASS.128 [R5], desc[UR4][R2.64]", 0) +
+                 sass("LDGSTS.E.64 [R6], desc[UR4][R4.64]", 0) + sass("LDGDEPBAR", 7) +
+                 sass("LDSM.16.M88.4 R8, [R20]", 1) + sass("LDS.64 R12, [R21]", 1) +
+                 sass("HMMA.16816.F32 R4, R8, R6, R4", 7, 2) + sass("@P0 BRA `(.L_x_1)", 7) + sass("EXIT", 7)));
+  EXPECT_TRUE(p.loop);
+  EXPECT_EQ(p.bytes, 24u);
+  EXPECT_EQ(p.groups, 1u);
+  EXPECT_EQ(p.bytes_in_flight, 72u);
+  EXPECT_EQ(p.matrix.instructions, 8u);
+  EXPECT_EQ(p.matrix.matrix, 1u);
+  EXPECT_EQ(p.matrix.multiply_adds, 2048u);
+  EXPECT_EQ(p.matrix.shared_bytes, 48u);
+}
+
+TEST(LaunchModel, MatrixInstructionsAreLimitedByIssueAndSharedMemory) {
+  LaunchReport l;
+  l.blocks = {1024, 1, 1}, l.threads = 256, l.bytes = 1e8, l.matrix_operations = 4096.0 * 4096 * 4096;
+  LoopReport loop;
+  loop.matrix_multiply_adds = 32 * 2048;  // 138.5 cycles at the full rate
+  const auto share = [&](std::uint32_t instructions, std::uint32_t shared_bytes) {
+    loop.matrix_loop_instructions = instructions, loop.matrix_shared_bytes = shared_bytes;
+    predict(l, h200(), 2, 128, loop);
+    return l.matrix_share;
+  };
+  EXPECT_NEAR(share(100, 100), 0.62, 0.01);   // mma.sync
+  EXPECT_NEAR(share(554, 100), 0.25, 0.005);  // four instructions for each cycle of the products
+  EXPECT_NEAR(share(100, 554), 0.25, 0.005);  // a subgroup loads 32 bytes for each
 }
 
 TEST(LaunchModel, RegistersAndSharedMemoryLimitBlocks) {

@@ -29,21 +29,23 @@ struct Architecture {
   double bandwidth;  ///< bytes per second
   double clock;      ///< hertz
   std::uint32_t lanes, max_threads, max_blocks, shared_kib, block_shared_kib, memory_gib;
+  double matrix;  ///< dense multiply-adds per second of f16 with f32 sums
   std::string architecture() const { return fmt::format("sm_{}", capability); }
 };
 constexpr Architecture architectures[] = {
-    {75, "NVIDIA T4", 40, 0.320e12, 1.59e9, 64, 1024, 16, 64, 64, 16},
-    {80, "NVIDIA A100 80GB", 108, 2.039e12, 1.41e9, 64, 2048, 32, 164, 163, 80},
-    {86, "NVIDIA GeForce RTX 3090", 82, 0.936e12, 1.70e9, 128, 1536, 16, 100, 99, 24},
-    {89, "NVIDIA GeForce RTX 4090", 128, 1.008e12, 2.52e9, 128, 1536, 24, 100, 99, 24},
-    {90, "NVIDIA H200", 132, 4.8e12, 1.98e9, 128, 2048, 32, 228, 227, 141},
-    {100, "NVIDIA B200", 148, 8.0e12, 1.97e9, 128, 2048, 32, 228, 227, 180},
-    {120, "NVIDIA GeForce RTX 5090", 170, 1.792e12, 2.41e9, 128, 1536, 24, 100, 99, 32},
+    {75, "NVIDIA T4", 40, 0.320e12, 1.59e9, 64, 1024, 16, 64, 64, 16, 32.5e12},
+    {80, "NVIDIA A100 80GB", 108, 2.039e12, 1.41e9, 64, 2048, 32, 164, 163, 80, 156e12},
+    {86, "NVIDIA GeForce RTX 3090", 82, 0.936e12, 1.70e9, 128, 1536, 16, 100, 99, 24, 35.5e12},
+    {89, "NVIDIA GeForce RTX 4090", 128, 1.008e12, 2.52e9, 128, 1536, 24, 100, 99, 24, 82.6e12},
+    {90, "NVIDIA H200", 132, 4.8e12, 1.98e9, 128, 2048, 32, 228, 227, 141, 494.7e12},
+    {100, "NVIDIA B200", 148, 8.0e12, 1.97e9, 128, 2048, 32, 228, 227, 180, 1125e12},
+    {120, "NVIDIA GeForce RTX 5090", 170, 1.792e12, 2.41e9, 128, 1536, 24, 100, 99, 32, 104.8e12},
 };
 
 constexpr const char* install_tools =
-    "Install the CUDA toolkit, or with pip into the active environment: nvidia-cuda-nvcc (ptxas) and "
-    "nvidia-cuda-nvdisasm (nvdisasm)";
+    "Install the CUDA toolkit, or with pip into the active environment: nvidia-cuda-nvrtc, nvidia-cuda-nvcc (ptxas) "
+    "and "
+    "nvidia-cuda-nvdisasm";
 
 /// Returns the version in the output of a program: "13.5" from "Cuda compilation tools, release 13.5, V13.5.37".
 std::string release_of(const std::string& program) {
@@ -124,6 +126,8 @@ void CudaTarget::describe() {
   model_.multiprocessors = a.multiprocessors;
   model_.bandwidth = a.bandwidth;
   model_.operations = a.multiprocessors * a.lanes * a.clock;
+  model_.matrix_operations = a.matrix;
+  model_.clock = a.clock;
   model_.max_threads = a.max_threads;
   model_.max_blocks = a.max_blocks;
   model_.shared_bytes = std::uint64_t{a.shared_kib} << 10;

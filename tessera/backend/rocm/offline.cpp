@@ -26,13 +26,14 @@ struct Architecture {
   std::uint32_t compute_units;
   double bandwidth, clock;  ///< bytes per second; hertz
   std::uint32_t subgroup, max_threads, register_files, registers, register_unit, memory_gib;
+  double matrix;  ///< dense multiply-adds per second of f16 with f32 sums
   std::string architecture() const { return name; }
 };
 constexpr Architecture architectures[] = {
-    {"gfx90a", "AMD Instinct MI250X (one die)", 110, 1.638e12, 1.70e9, 64, 2048, 4, 512, 8, 64},
-    {"gfx942", "AMD Instinct MI300X", 304, 5.3e12, 2.10e9, 64, 2048, 4, 512, 8, 192},
-    {"gfx1030", "AMD Radeon RX 6900 XT", 80, 0.512e12, 2.25e9, 32, 1024, 2, 1024, 8, 16},
-    {"gfx1100", "AMD Radeon RX 7900 XTX", 96, 0.960e12, 2.50e9, 32, 1024, 2, 1536, 24, 24},
+    {"gfx90a", "AMD Instinct MI250X (one die)", 110, 1.638e12, 1.70e9, 64, 2048, 4, 512, 8, 64, 95.7e12},
+    {"gfx942", "AMD Instinct MI300X", 304, 5.3e12, 2.10e9, 64, 2048, 4, 512, 8, 192, 653e12},
+    {"gfx1030", "AMD Radeon RX 6900 XT", 80, 0.512e12, 2.25e9, 32, 1024, 2, 1024, 8, 16, 0},
+    {"gfx1100", "AMD Radeon RX 7900 XTX", 96, 0.960e12, 2.50e9, 32, 1024, 2, 1536, 24, 24, 61.4e12},
 };
 
 constexpr const char* install_clang = "Install clang 16 or later (Debian: clang-16), or ROCm";
@@ -62,9 +63,10 @@ RocmTarget::RocmTarget(const Architecture& a) : architecture_(a) {
   compiler_ = "clang " + os::run_command(version, 30).output;
   while (compiler_.ends_with('\n')) compiler_.pop_back();
   if (const stream::Image image = assemble(""); !image.made)
-    fail<DeviceError>({.operation = fmt::format("compile for {}", a.name),
-                       .wrong = fmt::format("{} does not support it: {}", clang_, image.log),
-                       .remedy = install_clang});
+    fail<DeviceError>(
+        {.operation = fmt::format("compile for {}", a.name),
+         .wrong = fmt::format("{} does not support it: {}", clang_, image.log.substr(0, image.log.find('\n'))),
+         .remedy = "Install a newer clang, or ROCm"});
   dialect_ = emit::hip_c_for(a.name);
   // The device libraries of ROCm contain the functions. Their arithmetic is similar to the expansions.
   dialect_.expand_math = dialect_.expand_math64 = true;
@@ -73,6 +75,9 @@ RocmTarget::RocmTarget(const Architecture& a) : architecture_(a) {
             .multiprocessors = a.compute_units,
             .bandwidth = a.bandwidth,
             .operations = a.compute_units * 64 * a.clock,
+            .matrix_operations = a.matrix,
+            .clock = a.clock,
+            .issue_cycles = a.subgroup == 64 ? 4.0 : 1.0,  // 16 lanes of CDNA at a time
             .subgroup = a.subgroup,
             .max_threads = a.max_threads,
             .register_files = a.register_files,
