@@ -216,6 +216,12 @@ struct ProductSpec {
   /// workers_n parts. Each part has tm x tn fragments and belongs to one subgroup. `tx` is the number of threads. If
   /// `workers_m` is 0, each thread computes its own sums.
   std::uint32_t workers_m = 0, workers_n = 0;
+  /// Nonzero if the stages of products with fragments are copied asynchronously, 16 bytes at a time.
+  std::uint32_t stages = 0;
+  /// Each factor is contiguous in one dimension, and its extent there, its other stride and its batch strides are
+  /// multiples of 16 bytes. The rows of the result are multiples of four elements.
+  bool whole_vectors = false, out_vectors = false;
+  bool whole_steps = false;  ///< the number of terms is a multiple of bk
 
   bool by_fragments() const { return workers_m != 0; }
   std::uint32_t block_m() const { return by_fragments() ? workers_m * tm * 16 : tx == 0 ? tm : ty * tm; }
@@ -231,6 +237,8 @@ struct ProductSpec {
                         static_cast<std::uint64_t>(activation) << 24 | std::uint64_t{workers_m} << 32 |
                         std::uint64_t{workers_n} << 40 | std::uint64_t{update} << 48 | std::uint64_t{lower} << 49 |
                         std::uint64_t{c_unit} << 50 | std::uint64_t{b_packed} << 51,
+                    stages | std::uint64_t{whole_vectors} << 8 | std::uint64_t{out_vectors} << 9 |
+                        std::uint64_t{whole_steps} << 10,
                     windows | std::uint64_t{flipped} << 8 | std::uint64_t{kernel_rows} << 16 |
                         std::uint64_t{kernel_columns} << 24});
   }
@@ -462,6 +470,33 @@ AttentionSpec choose_attention(const Tiles& tiles, DType cache, std::int64_t hea
 /// recorded launch can be replayed at other positions, with the same result as a new launch.
 std::int64_t attention_parts(const AttentionSpec& spec, std::int64_t tokens, std::int64_t heads, std::int64_t group,
                              std::int64_t capacity);
+
+// attention_tile_kernels.cpp
+
+/// Attention of many queries with matrix fragments. Rows of keys and values are contiguous, and their strides are
+/// multiples of 8 elements.
+struct AttentionTileSpec {
+  DType query = DType::f32, cache = DType::f16, out = DType::f32;
+  std::uint32_t head_size = 64, subgroup = 32;
+  std::uint32_t keys = 64;  ///< keys of a tile
+  bool causal = true, in_memory = false, window = false, cap = false;
+  bool logs = false;  ///< also stores the logarithm of each row's sum of exponentials, in f32
+  friend bool operator==(const AttentionTileSpec&, const AttentionTileSpec&) = default;
+  std::size_t hash() const {
+    auto d = [](DType t) { return static_cast<std::uint64_t>(t); };
+    return hash_of({d(query) | d(cache) << 8 | d(out) << 16,
+                    head_size | std::uint64_t{keys} << 16 | std::uint64_t{subgroup} << 32,
+                    std::uint64_t{causal} | std::uint64_t{in_memory} << 1 | std::uint64_t{window} << 2 |
+                        std::uint64_t{cap} << 3 | std::uint64_t{logs} << 4});
+  }
+};
+ir::Function trace_attention_tile(const AttentionTileSpec& spec);
+std::uint64_t attention_tile_shared_bytes(const AttentionTileSpec& spec);
+/// Returns std::nullopt if the device has no matrix units for the cache, or the sizes do not fit them.
+std::optional<AttentionTileSpec> choose_attention_tile(const Tiles& tiles, DType query, DType cache,
+                                                       std::int64_t head_size, std::int64_t queries);
+
+// attention_kernels.cpp
 
 /// Combines the parts of `parts`. In the workspace, each part of each query has its sums of weighted values, the
 /// maximum of its scores, and the sum of its weights.

@@ -279,6 +279,18 @@ Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape,
   ProductSpec asked{first->dtype(), second->dtype(), sum, result};
   asked.a_unit_m = am == 1, asked.a_unit_k = ak == 1 || k == 1, asked.b_unit_n = bn == 1 || columns == 1,
   asked.b_unit_k = bk == 1 || k == 1;
+  // A multiple of 8 elements of 16 bits is a multiple of 16 bytes.
+  const auto whole = [&](bool unit_k, std::int64_t outer, std::int64_t outer_stride, std::int64_t k_stride,
+                         std::int64_t batch0, std::int64_t batch1) {
+    for (const std::int64_t v : {unit_k ? k : outer, unit_k ? outer_stride : k_stride, batch0, batch1})
+      if (v % 8 != 0) return false;
+    return true;
+  };
+  asked.whole_vectors = first->dtype() == second->dtype() && dtype_size(first->dtype()) == 2 &&
+                        (asked.a_unit_k || asked.a_unit_m) && (asked.b_unit_k || asked.b_unit_n) &&
+                        whole(asked.a_unit_k, rows, am, ak, dims[0].a, dims[1].a) &&
+                        whole(asked.b_unit_k && !asked.b_unit_n, columns, bn, bk, dims[0].b, dims[1].b);
+  asked.out_vectors = asked.whole_vectors && columns % 4 == 0;
   asked.bias = epilogue.bias.has_value();
   asked.activation = epilogue.activation;
   const std::int64_t matrices = dims[0].extent * dims[1].extent;

@@ -5,27 +5,12 @@
 #include <functional>
 #include <optional>
 
+#include "tessera/ops/fragment_kernels.h"
 #include "tessera/ops/kernels.h"
 
 namespace tessera::ops {
 
 namespace {
-
-// An operand of a product. Loads the element at row or column `outer` and position `k`. A stride that is known to be 1
-// during tracing is represented by an invalid Value, so that no multiplication is recorded.
-struct Operand2 {
-  ir::BufferRef memory;
-  ir::Value base, outer_stride, k_stride;  // an invalid stride means 1
-  // For images: returns the offset of the element, and whether the element exists (invalid if all elements exist).
-  std::function<std::pair<ir::Value, ir::Value>(ir::Value outer, ir::Value k)> place = {};
-  ir::Value load_if(ir::Value exists, ir::Value outer, ir::Value k) const {
-    auto [at, inside] =
-        place ? place(outer, k) : std::pair(base + scaled(outer, outer_stride) + scaled(k, k_stride), ir::Value());
-    if (inside.valid()) exists = exists.valid() ? exists && inside : inside;
-    return exists.valid() ? memory.load_if(exists, at, ir::literal(memory.dtype(), 0)) : memory.load(at);
-  }
-  static ir::Value scaled(ir::Value v, ir::Value stride) { return stride.valid() ? v * stride : v; }
-};
 
 /// Offsets of image elements in the products of a convolution, for x, which the windows read, and for y, which has one
 /// element per window. A pixel is an element of an image of y; pixels are counted across all images. A term is a pair
@@ -82,113 +67,25 @@ ir::Value multiply_add(DType sum, ir::Value a, ir::Value b, ir::Value c) {
 
 }  // namespace
 
-namespace {
-
-/// Computes the tile of a block with matrix fragments. Threads stage both 16-bit factors in shared memory; elements
-/// past the ends are 0. Each part of the tile belongs to a subgroup, which accumulates it in fragments. The sums are
-/// stored through shared memory, one fragment of each part at a time, so that every thread can finish single elements.
-/// Any subgroup width works: if there are fewer subgroups than parts, the parts are computed in several rounds.
-void fragment_tile(const ProductSpec& s, const Operand2& a, const Operand2& b, ir::Value m, ir::Value n, ir::Value k,
-                   ir::Value m_tile, ir::Value n_tile,
-                   const std::function<void(ir::Value, ir::Value, ir::Value)>& finish) {
-  const int side = ir::fragment_side, threads = static_cast<int>(s.tx), depth = static_cast<int>(s.bk);
-  const int tm = static_cast<int>(s.tm), tn = static_cast<int>(s.tn), bm = static_cast<int>(s.block_m()),
-            bn = static_cast<int>(s.block_n()), parts_n = static_cast<int>(s.workers_n),
-            parts = static_cast<int>(s.workers_m) * parts_n;
-  // The rows in shared memory are along k if the memory of the factor is contiguous along k.
-  const bool a_along_k = s.a_unit_k || !s.a_unit_m, b_along_k = s.b_unit_k && !s.b_unit_n;
-  auto pitch = [](int elements) { return static_cast<int>(fragment_pitch(static_cast<std::uint32_t>(elements))); };
-  const int a_pitch = pitch(a_along_k ? depth : bm), b_pitch = pitch(b_along_k ? depth : bn);
-  auto room = [](int rows, int row) { return static_cast<std::uint64_t>(rows) * static_cast<std::uint64_t>(row); };
-  const ir::BufferRef as = ir::shared(s.a, room(a_along_k ? bm : depth, a_pitch)),
-                      bs = ir::shared(s.b, room(b_along_k ? bn : depth, b_pitch)),
-                      cs = ir::shared(DType::f32, room(parts, side * side));
-  const ir::Value me = ir::thread_id(0), row0 = m_tile * bm, column0 = n_tile * bn;
-  auto stage = [&](const ir::BufferRef& to, const Operand2& from, bool along_k, ir::Value k0, ir::Value first,
-                   ir::Value end, int width, int row_pitch) {
-    const int row = along_k ? depth : width;
-    ir::for_(me, width * depth, threads, [&](ir::Value e) {
-      const ir::Value outer = first + (along_k ? e / row : e % row), kk = k0 + (along_k ? e % row : e / row);
-      to.store(e / row * row_pitch + e % row, from.load_if(outer < end && kk < k, outer, kk));
-    });
-  };
-  const ir::Value rounds = (ir::subgroup_count() + (parts - 1)) / ir::subgroup_count();
-  ir::for_(0, rounds, [&](ir::Value round) {
-    const ir::Value part = round * ir::subgroup_count() + ir::subgroup_id(), mine = part < parts;
-    const ir::Value part_row = part / parts_n * (tm * side), part_column = part % parts_n * (tn * side);
-    std::vector<ir::Fragment> left, right, sum;
-    for (int i = 0; i < tm; ++i) left.emplace_back(ir::FragmentRole::left, s.a);
-    for (int j = 0; j < tn; ++j) right.emplace_back(ir::FragmentRole::right, s.b);
-    for (int f = 0; f < tm * tn; ++f) sum.emplace_back(ir::FragmentRole::accumulator, DType::f32);
-    ir::if_(mine, [&] {
-      for (const ir::Fragment& f : sum) f.fill(0.0);
-    });
-    ir::for_(0, k, depth, [&](ir::Value k0) {
-      stage(as, a, a_along_k, k0, row0, m, bm, a_pitch);
-      stage(bs, b, b_along_k, k0, column0, n, bn, b_pitch);
-      ir::barrier();
-      ir::if_(mine, [&] {
-        for (int kk = 0; kk < depth; kk += side) {
-          auto load = [&](const ir::Fragment& f, bool plain, const ir::BufferRef& from, ir::Value outer, bool along_k,
-                          int row_pitch) {
-            const ir::Value at = along_k ? outer * row_pitch + kk : outer + kk * row_pitch;
-            plain ? f.load(from, at, row_pitch) : f.load_transposed(from, at, row_pitch);
-          };
-          for (int i = 0; i < tm; ++i)
-            load(left[static_cast<std::size_t>(i)], a_along_k, as, part_row + i * side, a_along_k, a_pitch);
-          for (int j = 0; j < tn; ++j)
-            load(right[static_cast<std::size_t>(j)], !b_along_k, bs, part_column + j * side, b_along_k, b_pitch);
-          for (int i = 0; i < tm; ++i)
-            for (int j = 0; j < tn; ++j)
-              sum[static_cast<std::size_t>(i * tn + j)].multiply_add(left[static_cast<std::size_t>(i)],
-                                                                     right[static_cast<std::size_t>(j)]);
-        }
-      });
-      ir::barrier();
-    });
-    for (int i = 0; i < tm; ++i)
-      for (int j = 0; j < tn; ++j) {
-        ir::if_(mine, [&] { sum[static_cast<std::size_t>(i * tn + j)].store(cs, part * (side * side), side); });
-        ir::barrier();
-        // The parts of a round are consecutive.
-        const ir::Value first = round * ir::subgroup_count(),
-                        here = ir::min(ir::subgroup_count(), ir::index_literal(parts) - first);
-        ir::for_(me, here * (side * side), threads, [&](ir::Value e) {
-          const ir::Value p = first + e / (side * side), in = e % (side * side);
-          const ir::Value row = row0 + p / parts_n * (tm * side) + i * side + in / side,
-                          column = column0 + p % parts_n * (tn * side) + j * side + in % side;
-          ir::if_(row < m && column < n, [&] { finish(row, column, cs.load(p * (side * side) + in)); });
-        });
-        ir::barrier();
-      }
-  });
-}
-
-}  // namespace
-
-std::uint64_t fragment_shared_bytes(const ProductSpec& s) {
-  const std::uint64_t a = std::max(s.block_m() * fragment_pitch(s.bk), s.bk * fragment_pitch(s.block_m())),
-                      b = std::max(s.block_n() * fragment_pitch(s.bk), s.bk * fragment_pitch(s.block_n()));
-  return 2 * (a + b) + 1024 * std::uint64_t{s.workers_m} * s.workers_n + 48;
-}
-
 ir::Function trace_product(const ProductSpec& s) {
   const bool dots = s.tx == 0;
   const std::uint32_t tx = dots ? s.ty : s.tx, ty = dots ? 1 : s.ty;
   std::string name = "matmul_" + std::string(dtype_name(s.a)) + (s.a == s.b ? "" : "_" + std::string(dtype_name(s.b)));
   name += dots ? "_dots"
                : "_" + std::to_string(s.block_m()) + "x" + std::to_string(s.block_n()) +
-                     (s.by_fragments() ? "_fragments"
-                      : s.stage_a      ? "_staged"
-                      : s.stage_b      ? "_staged_b"
-                                       : "");
+                     (s.stages != 0      ? "_pipelined"
+                      : s.by_fragments() ? "_fragments"
+                      : s.stage_a        ? "_staged"
+                      : s.stage_b        ? "_staged_b"
+                                         : "");
   if (s.update) name += "_update";
   if (s.windows != ProductSpec::no_windows)
     name += s.windows == ProductSpec::images_of_windows ? "_windows" : "_pixels";
   ir::Builder builder(name, ir::KernelKind::block, {tx, ty, 1});
+  builder.set_aligned_vectors(s.stages != 0);
   if (s.by_fragments()) builder.set_min_blocks(std::max(1u, 512 / (tx * ty)));  // 128 registers hold the sums
   ir::Builder::Scope scope(builder);
-  Operand2 a{ir::buffer_param("a", s.a, ir::Access::read)}, b{ir::buffer_param("b", s.b, ir::Access::read)};
+  ProductOperand a{ir::buffer_param("a", s.a, ir::Access::read)}, b{ir::buffer_param("b", s.b, ir::Access::read)};
   const auto bias = s.bias ? ir::buffer_param("bias", s.sum, ir::Access::read) : ir::BufferRef();
   const auto out = ir::buffer_param("out", s.out, ir::Access::read_write);
   auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
@@ -220,7 +117,7 @@ ir::Function trace_product(const ProductSpec& s) {
     cn = number("cn"), past = number("past");
     alpha = ir::scalar_param("alpha", s.sum), beta = ir::scalar_param("beta", s.sum);
   }
-  auto load = [&](const Operand2& from, ir::Value o, ir::Value kk, ir::Value exists) {
+  auto load = [&](const ProductOperand& from, ir::Value o, ir::Value kk, ir::Value exists) {
     return ir::cast(s.sum, from.load_if(exists, o, kk));
   };
   std::optional<WindowPlaces> places;
@@ -258,7 +155,17 @@ ir::Function trace_product(const ProductSpec& s) {
                : all_k;
 
   if (s.by_fragments()) {
-    fragment_tile(s, a, b, m, n, k, m_tile, n_tile, finish);
+    const auto finish_vector = [&](ir::Value row, ir::Value column, std::span<const ir::Value> sums) {
+      std::vector<ir::NodeId> elements;
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        ir::Value sum = sums[i];
+        if (s.bias) sum = sum + bias.load(column + static_cast<int>(i));
+        elements.push_back(ir::cast(s.out, activate(s.activation, sum)).id());
+      }
+      out.store((batch * m + row) * n + column, ir::Value(ir::Builder::current().make_vector(elements)));
+    };
+    const FragmentTile tile{m, n, k, m_tile, n_tile, finish, finish_vector};
+    s.stages != 0 ? pipelined_tile(s, a, b, tile) : fragment_tile(s, a, b, tile);
     return builder.finish();
   }
 
@@ -336,7 +243,7 @@ ir::Function trace_product(const ProductSpec& s) {
     const auto as = s.stage_a ? ir::shared(s.sum, static_cast<std::uint64_t>(depth * a_pitch)) : ir::BufferRef();
     const auto bs = s.stage_b ? ir::shared(s.sum, static_cast<std::uint64_t>(depth * b_pitch)) : ir::BufferRef();
     // Adjacent threads read adjacent memory, either along k or along rows or columns.
-    auto stage = [&](const ir::BufferRef& to, const Operand2& from, bool along_k, ir::Value k0, ir::Value first,
+    auto stage = [&](const ir::BufferRef& to, const ProductOperand& from, bool along_k, ir::Value k0, ir::Value first,
                      ir::Value end, int width, int pitch) {
       auto copy = [&](ir::Value kk, ir::Value o) {
         to.store(kk * pitch + o, load(from, first + o, k0 + kk, k0 + kk < k && first + o < end));
@@ -390,7 +297,8 @@ namespace {
 /// the shared memory and the threads of a block and still leaves at least one block for each compute unit. A subgroup
 /// of 32 has at most 4 x 2 fragments (64 sums and 24 words of factors per lane). A subgroup of 64 spreads fragments
 /// over twice as many lanes and has at most 4 x 4.
-bool choose_fragments(const Tiles& tiles, ProductSpec& s, std::int64_t m, std::int64_t n, std::int64_t batch) {
+bool choose_fragments(const Tiles& tiles, ProductSpec& s, std::int64_t m, std::int64_t n, std::int64_t k,
+                      std::int64_t batch) {
   if (s.a != s.b || tiles.subgroup < 2 || std::min(m, n) <= 4) return false;
   if (!(s.a == DType::f16 ? tiles.matrix_f16 : s.a == DType::bf16 && tiles.matrix_bf16)) return false;
   struct Shape {
@@ -404,6 +312,17 @@ bool choose_fragments(const Tiles& tiles, ProductSpec& s, std::int64_t m, std::i
     ProductSpec t = s;
     t.workers_m = shape.workers_m, t.workers_n = shape.workers_n, t.tm = shape.tm, t.tn = shape.tn;
     t.tx = tiles.subgroup * shape.workers_m * shape.workers_n, t.ty = 1, t.bk = 32;
+    // Small tiles have few threads, each of which must have more copies in flight.
+    const bool is_large = t.block_m() == 128;
+    if (s.whole_vectors && !is_large) t.bk = 64;
+    for (t.stages = !s.whole_vectors    ? 0
+                    : is_large          ? 3
+                    : t.block_m() == 64 ? 4
+                                        : 6;
+         t.stages > 1 && fragment_shared_bytes(t) > tiles.shared_bytes;)
+      --t.stages;
+    if (t.stages == 1) t.stages = 0;
+    t.whole_steps = t.stages != 0 && k % t.bk == 0;
     if (t.tx > tiles.block_limit || fragment_shared_bytes(t) > tiles.shared_bytes) continue;
     found = true, s = t;
     const std::int64_t bm = t.block_m(), bn = t.block_n();
@@ -436,7 +355,7 @@ ProductSpec choose_product(const Tiles& tiles, ProductSpec s, std::int64_t m, st
     s.tx = 0, s.ty = k >= 1024 ? tiles.block : std::min(tiles.block, 64u);
     return s;
   }
-  if (choose_fragments(tiles, s, m, n, batch)) return s;
+  if (choose_fragments(tiles, s, m, n, k, batch)) return s;
   s.tx = std::min(tiles.block_limit, 16u);
   const std::uint32_t rows_limit = tiles.block_limit / s.tx;  // threads along m
   const std::uint32_t fit = n <= 16 ? 1 : n <= 32 ? 2 : 3;
