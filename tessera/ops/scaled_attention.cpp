@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention over whole sequences, one block of queries at a time. matmul computes the products, and one kernel does
-// everything between them.
+// Attention over whole sequences. With matrix units, one kernel computes it. Otherwise, and for gradients, one block of
+// queries is computed at a time: matmul computes the products, and one kernel does everything between them.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -97,6 +98,30 @@ void normalise(const Array& scores, const Array& sums, const Attention& a, const
       .launch({static_cast<std::uint64_t>(scores.size() / at.keys), 1, 1},
               {scores.view_for_writing(), sums.view_for_writing(), LaunchArgument::index(at.keys),
                LaunchArgument::index(at.rows()), LaunchArgument::index(at.begin)});
+}
+
+/// Computes the attention with matrix units. Returns false if the device or the operands do not fit them.
+bool by_tiles(const Attention& a, const Array& q, const Array& k, const Array& v, const Array& out, const Array& sums) {
+  if (a.mask || q.shape(3) != v.shape(3)) return false;
+  auto spec = ops::choose_attention_tile(ops::tiles_of(q.device()), q.dtype(), q.dtype(), q.shape(3), a.queries);
+  if (!spec) return false;
+  LaunchArguments args;
+  for (const Array* x : {&q, &k, &v}) {
+    if (x->strides()[3] != 1) return false;
+    for (std::size_t d = 0; d < 3; ++d)
+      if (x->strides()[d] % 8 != 0) return false;
+    args.add(x->view());
+  }
+  spec->out = q.dtype(), spec->causal = a.causal, spec->logs = true;
+  args.add(out.view_for_writing()), args.add(sums.view_for_writing());
+  const std::int64_t heads = q.shape(1);
+  for (const std::int64_t n : {heads, a.group, a.queries, a.keys, std::int64_t{0}}) args.index(n);
+  for (const Array* x : {&q, &k, &v, &out})
+    for (std::size_t d = 0; d < 3; ++d) args.index(x->strides()[d]);
+  args.scalar(DType::f32, std::bit_cast<std::uint32_t>(static_cast<float>(a.scale)));
+  static auto& family = *new KernelFamily<ops::AttentionTileSpec>(ops::trace_attention_tile);
+  family(*spec).launch({static_cast<std::uint64_t>(ops::ceil_div(a.queries, 64) * heads * a.batch), 1, 1}, args);
+  return true;
 }
 
 void backward(Backward& b, const Attention& a, const Array& sums) {
@@ -195,13 +220,15 @@ Array scaled_dot_product_attention(const Array& q, const Array& k, const Array& 
       }};
     });
   }
-  a.for_each_block(q.device(), [&](const Attention::Block& at) {
-    const Array weights = a.scores(a.scaled(q, at), k, at);
-    const Array block_sums = Array::empty({at.batches(), a.key_heads, group, at.rows(), 1}, a.dtype, q.device());
-    normalise(weights, block_sums, a, at);
-    a.part(sums, at).assign(block_sums);
-    a.part(out, at).assign(a.grouped(matmul(weights, a.seen(v, at)), at));
-  });
+  const bool done = by_tiles(a, q, k, v, out, sums);
+  if (!done)
+    a.for_each_block(q.device(), [&](const Attention::Block& at) {
+      const Array weights = a.scores(a.scaled(q, at), k, at);
+      const Array block_sums = Array::empty({at.batches(), a.key_heads, group, at.rows(), 1}, a.dtype, q.device());
+      normalise(weights, block_sums, a, at);
+      a.part(sums, at).assign(block_sums);
+      a.part(out, at).assign(a.grouped(matmul(weights, a.seen(v, at)), at));
+    });
   const auto rule = [&] {
     return Rule{.backward = [a, sums](Backward& b) { backward(b, a, sums); },
                 .keeps = operand_bits(0, 1, 2, 3),

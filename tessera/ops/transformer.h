@@ -72,7 +72,8 @@ void cache_store(Array& cache, const Array& rows, const Position& position);
 ///
 /// q is (tokens, heads, head size). keys and values are (key heads, capacity, head size), f32 or f16. The result is
 /// (tokens, heads, head size), f32. The number of heads must be a multiple of the number of key heads. Token t attends
-/// to positions 0 to past + t.
+/// to positions 0 to past + t. With matrix units and an f16 cache, queries and weights of 16 or more tokens are rounded
+/// to f16.
 ///
 /// `window`: each token attends to itself and the window - 1 tokens before it; 0 means that it attends to all. `cap`: a
 /// score becomes cap * tanh(score / cap) (Gemma 2); 0 means no cap. Throws ArgumentError if either is negative.

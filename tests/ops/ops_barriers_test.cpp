@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of ops/ that share memory within a block. The interpreter reports no findings for them, and reports a finding
-// for each barrier that is removed.
+// for each barrier and each wait for copies that is removed.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -25,6 +25,7 @@ struct Launch {
   std::vector<std::vector<float>> buffers;  // of f32, or of words of the same size
   std::vector<std::int64_t> numbers;
   std::vector<float> reals = {};
+  std::uint32_t subgroup = ir::InterpreterOptions{}.subgroup_width;
 
   // Returns the interpreter's findings for a function with the same arguments.
   std::vector<ir::Finding> findings(const ir::Function& fn) const {
@@ -45,8 +46,9 @@ struct Launch {
       }
     }
     std::vector<ir::Finding> found;
-    ir::interpret(fn, {blocks, 1, 1}, args,
-                  {.checks = true, .report = [&](const ir::Finding& f) { found.push_back(f); }});
+    ir::interpret(
+        fn, {blocks, 1, 1}, args,
+        {.subgroup_width = subgroup, .checks = true, .report = [&](const ir::Finding& f) { found.push_back(f); }});
     return found;
   }
 };
@@ -137,6 +139,31 @@ std::vector<Launch> launches() {
                  1,
                  {numbers(4 * 40), numbers(3 * 40)},
                  {3, 40}});
+  // With matrix fragments, in subgroups of 4: a product in 9 steps of 6 stages, and attention to 3 tiles of keys.
+  const Tiles units{.matrix_f16 = true, .subgroup = 4, .compute_units = 1000};
+  ProductSpec pipelined{DType::f16, DType::f16, DType::f32, DType::f32};
+  pipelined.a_unit_k = pipelined.b_unit_n = pipelined.whole_vectors = pipelined.out_vectors = true;
+  out.push_back({trace_product(choose_product(units, pipelined, 40, 24, 520)),
+                 2,
+                 {numbers(40 * 260), numbers(24 * 260), numbers(40 * 24)},
+                 {40, 24, 520, 2, 1, 520, 1, 1, 24, 1, 0, 0, 0, 0},
+                 {},
+                 4});
+  out.push_back({trace_attention_tile(*choose_attention_tile(units, DType::f32, DType::f16, 16, 70)),
+                 4,
+                 {numbers(70 * 32), numbers(200 * 8), numbers(200 * 8), numbers(70 * 32)},
+                 {2, 2, 70, 200, 120, 0, 16, 32, 0, 3200, 16, 0, 3200, 16, 0, 16, 32},
+                 {0.25f},
+                 4});
+  // The same with the logarithms of the sums.
+  AttentionTileSpec logs = *choose_attention_tile(units, DType::f16, DType::f16, 16, 70);
+  logs.logs = true;
+  out.push_back({trace_attention_tile(logs),
+                 4,
+                 {numbers(70 * 16), numbers(200 * 8), numbers(200 * 8), numbers(70 * 32), numbers(140)},
+                 {2, 2, 70, 200, 120, 0, 16, 32, 0, 3200, 16, 0, 3200, 16, 0, 16, 32},
+                 {0.25f},
+                 4});
   return out;
 }
 
@@ -147,7 +174,7 @@ TEST(Barriers, KernelsHaveNoFindings) {
   }
 }
 
-TEST(Barriers, RemovingABarrierIsDetected) {
+TEST(Barriers, RemovingABarrierOrWaitIsDetected) {
   std::size_t barriers = 0;
   for (const Launch& l : launches()) {
     const auto without = ir::without_each_barrier(l.function);
@@ -159,7 +186,7 @@ TEST(Barriers, RemovingABarrierIsDetected) {
         EXPECT_TRUE(f.kind == ir::Finding::Kind::race || f.kind == ir::Finding::Kind::uninitialised) << f.text;
     }
   }
-  EXPECT_EQ(barriers, 1u + 8 * 2 + 2 * (3 + 4) + 2 + 1 + 2 * (3 + 2) + 1 + 3 + 1 + 1);
+  EXPECT_EQ(barriers, 1u + 8 * 2 + 2 * (3 + 4) + 2 + 1 + 2 * (3 + 2) + 1 + 3 + 1 + 1 + 3 + 4 + 4);
 }
 
 // No built-in device uses this form of the kernel, so its results are checked here.

@@ -87,6 +87,8 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
     ProductSpec s{t, t, t == DType::f16 || t == DType::bf16 ? DType::f32 : t, result.value_or(t)};
     s.a_unit_k = !transposed_a, s.a_unit_m = transposed_a, s.b_unit_n = !transposed_b, s.b_unit_k = transposed_b;
     s.bias = bias, s.activation = activation;
+    s.whole_vectors = dtype_size(t) == 2 && m % 8 == 0 && n % 8 == 0 && k % 8 == 0;
+    s.out_vectors = s.whole_vectors && n % 4 == 0;
     s = choose_product(tiles, s, m, n, k);
     constexpr const char* names[] = {"", "_relu", "_silu", "_gelu"};
     const auto add_form = [&](ir::Function fn, bool epilogue) {
@@ -158,7 +160,9 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
   for (DType t : {DType::f16, DType::bf16})
     if (t == DType::f16 ? tiles.matrix_f16 : tiles.matrix_bf16) {
       for (int both = 0; both < 4; ++both) add_product(4096, 4096, 512, both & 1, both & 2, t, false, Activation::none);
+      for (int both = 0; both < 4; ++both) add_product(4095, 4095, 511, both & 1, both & 2, t, false, Activation::none);
       add_product(40, 32, 512, false, true, t, true, Activation::silu);
+      add_product(40, 32, 504, false, true, t, false, Activation::silu);  // with a part of a stage
       add_product(4096, 4096, 512, true, false, t, false, Activation::none, DType::f32);
     }
 
@@ -211,6 +215,12 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
               fn.name + "_" + text(cache) + "_" + std::to_string(head_size) + (in_memory ? "_recorded" : "");
           add(std::move(name), std::move(fn));
         }
+  for (const std::uint32_t head_size : {64u, 256u})
+    for (const DType query : {DType::f32, DType::f16})
+      if (auto s = choose_attention_tile(tiles, query, DType::f16, head_size, 64)) {
+        s->window = s->cap = query == DType::f32 && head_size == 64, s->logs = query == DType::f16;
+        add("attention_tile_" + text(query) + "_" + std::to_string(head_size), trace_attention_tile(*s));
+      }
   for (std::int64_t tokens : {1, 64})
     for (bool window : {false, true}) {
       AttentionSpec s = choose_attention(tiles, DType::f16, 64, tokens, 1);

@@ -143,16 +143,18 @@ struct AttentionCase {
   std::int64_t spare = 3;  // rows of the cache that must not be read
   std::int64_t window = 0;
   float cap = 0;
+  double magnitude = 1;  // of the queries; the scale is divided by it
 };
 
 // Fills a cache with two calls of cache_store, one of them with a strided view. Then computes attention over the cache.
 double check_attention(const AttentionCase& c, Device device, std::uint64_t seed) {
   Random random(seed);
   const std::int64_t length = c.past + c.tokens, capacity = length + c.spare;
-  const auto q = rounded(random.numbers(c.tokens * c.heads * c.head_size, -2, 2), DType::f32);
+  const auto q =
+      rounded(random.numbers(c.tokens * c.heads * c.head_size, -2 * c.magnitude, 2 * c.magnitude), DType::f32);
   const auto k = rounded(random.numbers(length * c.key_heads * c.head_size, -2, 2), c.cache),
              v = rounded(random.numbers(length * c.key_heads * c.head_size), c.cache);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_size));
+  const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_size)) / static_cast<float>(c.magnitude);
   std::vector<double> wanted;
   const auto group = c.heads / c.key_heads;
   auto cached = [&](const std::vector<double>& from, std::int64_t position, std::int64_t head, std::int64_t e) {
@@ -189,12 +191,17 @@ double check_attention(const AttentionCase& c, Device device, std::uint64_t seed
     cache_store(cache, concatenate(both, 1).slice(0, cut, length).slice(1, c.key_heads, 2 * c.key_heads), cut);
   };
   store(keys, k), store(values, v);
+  // No query sees the positions before the first window.
+  if (const std::int64_t unseen = c.window == 0 ? 0 : std::max<std::int64_t>(c.past + 1 - c.window, 0); unseen > 0)
+    for (Array* cache : {&keys, &values})
+      cache->slice(1, 0, unseen).assign(Array::full({1}, std::numeric_limits<double>::quiet_NaN(), c.cache, device));
   const Array query = array_of(q, {c.tokens, c.heads, c.head_size}, DType::f32, device);
   // The result is a weighted mean of values up to 1. Its error is caused by the scores, which are sums of head_size
-  // products up to 4.
+  // products up to 4. Matrix units round queries and weights to f16.
+  const bool rounds = choose_attention_tile(tiles_of(device), DType::f32, c.cache, c.head_size, c.tokens).has_value();
   return worst(poisoned(device, wanted.size() * 4,
                         [&] { return attention(query, keys, values, c.past, scale, c.window, c.cap); }),
-               wanted, 2e-6, 1.5e-6);
+               wanted, 2e-6, rounds ? 2e-3 : 1.5e-6);
 }
 
 }  // namespace
@@ -274,11 +281,16 @@ void add_transformer_checks(Checks& checks) {
                                  AttentionCase{9, 2, 1, 48, 40, DType::f32, 3, 7, 2.5f},
                                  AttentionCase{37, 2, 1, 64, 0, DType::f16, 0, 32, 50},
                                  AttentionCase{1, 3, 1, 80, 63, DType::f32, 3, 0, 1.5f},
+                                 AttentionCase{70, 4, 2, 128, 100, DType::f16},
+                                 AttentionCase{130, 2, 1, 32, 30, DType::f16, 3, 70},
+                                 AttentionCase{64, 1, 1, 256, 66, DType::f16, 0, 0, 4},
+                                 AttentionCase{66, 2, 1, 16, 0, DType::f16, 3, 0, 0, 1e9},
                                  AttentionCase{5, 2, 2, 20, 3, DType::f32, 3, 1000}}) {
     std::string shape = to_string(Shape{c.tokens, c.heads, c.head_size}) + " over " + std::to_string(c.key_heads) +
                         " heads of " + std::to_string(c.past + c.tokens) + dtype_text(c.cache, false);
     if (c.window != 0) shape += " window " + std::to_string(c.window);
     if (c.cap != 0) shape += " capped";
+    if (c.magnitude != 1) shape += " with large queries";
     checks.push_back(
         {"attention", shape, [=](Device device, std::uint64_t seed) { return check_attention(c, device, seed); }});
   }
