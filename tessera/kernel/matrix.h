@@ -65,13 +65,14 @@ constexpr void check_factor() {
 
 /// An element of every accumulator that belongs to the same lane of a subgroup. See for_each_element.
 struct MatrixElement {
-  Val<Index> row, column;
-  ir::Handle number;  ///< internal
+  Val<Index> row;     ///< Row of the element.
+  Val<Index> column;  ///< Column of the element.
+  ir::Handle number;  ///< Internal.
 };
 /// A row of which a lane has elements. See for_each_row.
 struct MatrixRow {
-  Val<Index> row;
-  ir::Handle number;  ///< internal
+  Val<Index> row;     ///< The row.
+  ir::Handle number;  ///< Internal.
 };
 
 class MatrixAccumulator;
@@ -183,14 +184,18 @@ void for_each_row(F&& body, const char* file = __builtin_FILE(), int line = __bu
 /// rows of which it has elements. A declaration sets them to 0, in a loop in each iteration.
 class MatrixRows {
  public:
+  /// Sets all numbers to 0.
   explicit MatrixRows(const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : id_((detail::note(file, line), detail::local(DType::f32, matrix_side))) {
     for_each_row([&](const MatrixRow& r) { set(r, 0.0f); }, file, line);
   }
+  /// Returns the number of the element's row.
   Val<float> operator[](const MatrixElement& e) const {
     return Val<float>(detail::NodeRef{detail::load(id_, detail::place(ir::PlaceOf::slot, e.number))});
   }
+  /// Returns the number of the row.
   Val<float> operator[](const MatrixRow& r) const { return Val<float>(detail::NodeRef{detail::load(id_, r.number)}); }
+  /// Sets the number of the row.
   void set(const MatrixRow& r, detail::Arg<float> value) const { detail::store(id_, r.number, value.node()); }
   /// Sets the number of each row to the sum of its elements, in any order.
   void set_sums(const MatrixAccumulator& of, const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
