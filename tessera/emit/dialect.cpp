@@ -153,21 +153,23 @@ Target target_of(const Dialect& d, bool index64) {
 // Uses structured bindings, so that this code does not compile if a new field is missing here.
 std::string text_of(const Dialect& d) {
   const auto& [language, name, fp64, subgroups, subgroups_named, intel_shuffles, atomic_i64, dot4, offsets, vectors,
-               expand_math, native_exp, expand_math64, bf16_convert, async_copies, atomic_f64_add, cuda_width, matrix, hip_dot4] = d;
+               expand_math, native_exp, expand_math64, bf16_convert, async_copies, atomic_f64_add, cuda_width, matrix,
+               hip_dot4] = d;
   return fmt::format("{} ({}) {:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {}", name,
                      static_cast<int>(language), fp64, subgroups, subgroups_named, intel_shuffles, atomic_i64, dot4,
-                     offsets, vectors, expand_math, native_exp, expand_math64, bf16_convert, async_copies, atomic_f64_add, cuda_width,
-                     static_cast<int>(matrix), static_cast<int>(hip_dot4));
+                     offsets, vectors, expand_math, native_exp, expand_math64, bf16_convert, async_copies,
+                     atomic_f64_add, cuda_width, static_cast<int>(matrix), static_cast<int>(hip_dot4));
 }
 std::string text_of(const Target& t) {
   const auto& [index64, guard_map, f16_convert, bf16_convert, f64, dot4, expand_math, native_exp, expand_math64,
                fast_f64, atomic_f32, atomic_f64_add, atomic_f64, atomic_i64, subgroup_width, block_operations, mma,
-               mma_bf16, mma_width, layout, copy_async, vectors, aligned_vectors, max_block_threads, max_shared_bytes, max_local_bytes] = t;
-  return fmt::format("{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {} {} {}",
-                     index64, guard_map, f16_convert, bf16_convert, f64, dot4, expand_math, native_exp, expand_math64,
-                     fast_f64, atomic_f32, atomic_f64_add, atomic_f64, atomic_i64, block_operations, mma, mma_bf16,
-                     copy_async, vectors, aligned_vectors, static_cast<int>(layout), subgroup_width, mma_width, max_block_threads, max_shared_bytes,
-                     max_local_bytes);
+               mma_bf16, mma_width, layout, copy_async, vectors, aligned_vectors, max_block_threads, max_shared_bytes,
+               max_local_bytes] = t;
+  return fmt::format(
+      "{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {} {} {}", index64,
+      guard_map, f16_convert, bf16_convert, f64, dot4, expand_math, native_exp, expand_math64, fast_f64, atomic_f32,
+      atomic_f64_add, atomic_f64, atomic_i64, block_operations, mma, mma_bf16, copy_async, vectors, aligned_vectors,
+      static_cast<int>(layout), subgroup_width, mma_width, max_block_threads, max_shared_bytes, max_local_bytes);
 }
 
 const char* global_space(const Dialect& d) { return opencl(d) ? "__global " : metal(d) ? "device " : ""; }

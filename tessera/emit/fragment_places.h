@@ -15,8 +15,10 @@ class FragmentPlaces {
   /// Appends nodes to `b`. Indices have dtype `index`.
   FragmentPlaces(ir::Builder& b, DType index, ir::FragmentLayout layout) : b_(b), index_(index), layout_(layout) {}
 
-  std::int64_t elements() const { return layout_ == ir::FragmentLayout::mfma ? 4 : 8; }  ///< number of elements of a lane
-  std::int64_t rows() const { return layout_ == ir::FragmentLayout::mma ? 2 : 1; }       ///< number of rows of a lane
+  std::int64_t elements() const {
+    return layout_ == ir::FragmentLayout::mfma ? 4 : 8;
+  }                                                                                 ///< number of elements of a lane
+  std::int64_t rows() const { return layout_ == ir::FragmentLayout::mma ? 2 : 1; }  ///< number of rows of a lane
   ir::NodeId place(ir::PlaceOf what, std::int64_t k);
   /// Packs rounded elements to the words of a left factor. `bits` rounds an f32 and returns its u16.
   void convert(ir::NodeId left, ir::NodeId accumulator, const std::function<ir::NodeId(ir::NodeId)>& bits);

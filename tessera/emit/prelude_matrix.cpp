@@ -86,10 +86,10 @@ std::string Prelude::matrix_load(bool along_k, bool shared, bool aligned, bool i
     const char* row = along_k ? "(lane / 8 % 2 * 8 + lane % 8) * stride + lane / 16 * 8"
                               : "(lane / 16 * 8 + lane % 8) * stride + lane / 8 % 2 * 8";
     if (aligned)
-      return function(
-          name, fmt::format("void {}(unsigned int* words, const unsigned short* from, {} stride, int lane) {{\n"
-                            "  {}(words, from + {});\n}}",
-                            name, step_type(index64), matrix_shared_load(along_k), row));
+      return function(name,
+                      fmt::format("void {}(unsigned int* words, const unsigned short* from, {} stride, int lane) {{\n"
+                                  "  {}(words, from + {});\n}}",
+                                  name, step_type(index64), matrix_shared_load(along_k), row));
     body += fmt::format(
         "  if ((((unsigned long long)from | 2 * (unsigned long long)stride) & 15) == 0) {{\n"
         "    {}(words, from + {});\n    return;\n  }}\n",

@@ -183,8 +183,8 @@ class Canonicaliser {
       if (n.op == Op::for_) home_[n.args[3]] = n.extra;
     }
   }
-  // Finds the fragments that affect memory: accumulators whose elements are stored, loaded or reduced, and the fragments
-  // from which needed fragments are computed.
+  // Finds the fragments that affect memory: accumulators whose elements are stored, loaded or reduced, and the
+  // fragments from which needed fragments are computed.
   void find_needed_fragments() {
     needed_.resize(in_.nodes.size());
     bool changed = false;

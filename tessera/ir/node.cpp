@@ -13,18 +13,19 @@ std::string_view pick(const std::string_view (&names)[N], K kind) {
 
 std::string_view op_name(Op op) {
   static constexpr std::string_view names[] = {
-      "none",     "constant",     "param",      "index",         "local", "shared",  "unary", "binary",
-      "compare",  "select",       "cast",       "bitcast",       "math",  "vector",  "dot4",  "place",  "mma",
-      "subgroup", "block_reduce", "block_scan", "block_uniform", "load",  "load_if", "store", "atomic",
-      "barrier",  "async",  "print",        "if",         "for",           "while", "return"};
+      "none",         "constant",   "param",         "index", "local",   "shared", "unary",  "binary",  "compare",
+      "select",       "cast",       "bitcast",       "math",  "vector",  "dot4",   "place",  "mma",     "subgroup",
+      "block_reduce", "block_scan", "block_uniform", "load",  "load_if", "store",  "atomic", "barrier", "async",
+      "print",        "if",         "for",           "while", "return"};
   static_assert(std::size(names) == static_cast<std::size_t>(Op::count_));
   return names[static_cast<std::size_t>(op)];
 }
 
 std::string_view name_of(IndexKind k) {
-  static constexpr std::string_view names[] = {
-      "global_id", "thread_id",   "block_id",      "block_size",     "block_count", "grid_size", "extent",
-      "lane_id",   "subgroup_id", "subgroup_size", "subgroup_count", "size",        "counter", "lane_elements", "lane_rows"};
+  static constexpr std::string_view names[] = {"global_id",   "thread_id",     "block_id",       "block_size",
+                                               "block_count", "grid_size",     "extent",         "lane_id",
+                                               "subgroup_id", "subgroup_size", "subgroup_count", "size",
+                                               "counter",     "lane_elements", "lane_rows"};
   return pick(names, k);
 }
 std::string_view name_of(UnaryOp k) {

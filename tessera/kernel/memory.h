@@ -198,8 +198,7 @@ using AtomicArg = Arg<std::type_identity_t<std::remove_const_t<T>>>;
 template <int n, class T, class B>
 void copy_async(const Shared<T>& shared, detail::Subscript to, const Buffer<B>& buffer, detail::Subscript from) {
   static_assert(std::same_as<T, std::remove_const_t<B>>, "copy_async cannot convert elements");
-  static_assert(n * sizeof(T) == 4 || n * sizeof(T) == 8 || n * sizeof(T) == 16,
-                "copy_async copies 4, 8 or 16 bytes");
+  static_assert(n * sizeof(T) == 4 || n * sizeof(T) == 8 || n * sizeof(T) == 16, "copy_async copies 4, 8 or 16 bytes");
   detail::copy_async(shared.memory(), to.node(), buffer.memory(), from.node(), n);
 }
 /// Ends a group of asynchronous copies of this thread: all that it started since its previous async_commit().

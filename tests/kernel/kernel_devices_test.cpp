@@ -314,7 +314,8 @@ void check_async_copies() {
     Shared<T> stages(2 * tile);
     const auto copy = [=](const Val<Index>& t) {
       if_(t < static_cast<int>(tiles), [&] {
-        copy_async<each>(stages, t % 2 * tile + thread_id() * each, x, (block_id() * tiles + t) * tile + thread_id() * each);
+        copy_async<each>(stages, t % 2 * tile + thread_id() * each, x,
+                         (block_id() * tiles + t) * tile + thread_id() * each);
       });
       async_commit();
     };

@@ -147,9 +147,8 @@ void test_chain(double tolerance, F&& numbers) {
           left.convert(scores);
           right.load(c, 0, 16);
           out.multiply_add(left, right);
-          for_each_element([&](const MatrixElement& e) {
-            y[block_id() * 256 + e.row * 16 + e.column] = out[e] * total[e];
-          });
+          for_each_element(
+              [&](const MatrixElement& e) { y[block_id() * 256 + e.row * 16 + e.column] = out[e] * total[e]; });
         });
       });
   constexpr std::size_t rows = 48;

@@ -159,9 +159,8 @@ void elements_cell(Tracer& t) {
   const Fragment sums(FragmentRole::accumulator, t.dtype());
   sums.load(t.memory(DType::f32, elements(DType::f32, left_element)), 0, static_cast<int>(side));
   const auto f32 = [](const Value& v) { return cast(DType::f32, v); };
-  for_each_element([&](const FragmentElement& e) {
-    sums.set(e.k, f32(sums.get(e.k)) * 2.f + f32(e.row * 3 - e.column));
-  });
+  for_each_element(
+      [&](const FragmentElement& e) { sums.set(e.k, f32(sums.get(e.k)) * 2.f + f32(e.row * 3 - e.column)); });
   const auto changed = [](std::size_t i, std::size_t j) {
     return 2 * left_element(i, j) + 3 * static_cast<std::int64_t>(i) - static_cast<std::int64_t>(j);
   };

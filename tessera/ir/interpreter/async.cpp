@@ -9,10 +9,6 @@ namespace tessera::ir::engine {
 
 namespace {
 
-bool inside(std::int64_t element, std::uint64_t count, std::uint64_t elements) {
-  return element >= 0 && elements >= count && static_cast<std::uint64_t>(element) <= elements - count;
-}
-
 /// Operands: index in shared memory, index in the buffer, and the number of the buffer's memory. imm is the number of
 /// elements.
 template <class I, bool checked>

@@ -236,7 +236,10 @@ void Machine::out_of_bounds(const Instruction& i, std::uint32_t lane, std::int64
   const Memory& memory = memories[i.memory];
   const Node& n = program.fn[i.node];
   const bool overflow = !program.fn.index64 && element != static_cast<std::int32_t>(element) &&
-                        program.fn[n.args[n.op == Op::mma ? 2 : n.op == Op::async && i.in[2] == i.memory ? 3 : 1]].type.dtype == DType::index;
+                        program.fn[n.args[n.op == Op::mma                            ? 2
+                                          : n.op == Op::async && i.in[2] == i.memory ? 3
+                                                                                     : 1]]
+                                .type.dtype == DType::index;
   const std::string elements = width == 1 ? "" : " to [" + std::to_string(element + (width - 1)) + "]";
   found({.kind = overflow ? Finding::Kind::index_overflow : Finding::Kind::out_of_bounds,
          .node = i.node,

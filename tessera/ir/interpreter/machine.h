@@ -133,6 +133,11 @@ struct Machine {
                      const char* verb);
 };
 
+/// Returns true if memory of `elements` elements contains `count` elements from `element` on.
+inline bool inside(std::int64_t element, std::uint64_t count, std::uint64_t elements) {
+  return element >= 0 && elements >= count && static_cast<std::uint64_t>(element) <= elements - count;
+}
+
 /// Reports divergence if only some of the threads [begin, end) are active. `group` names these threads in the message.
 void require_all(Machine& m, const Instruction& i, std::uint32_t begin, std::uint32_t end, const char* group);
 
@@ -187,7 +192,7 @@ Run subgroup_loop(SubgroupOp op, DType type, DType lane, bool checked);
 Run block_loop(Op op, ReduceOp reduce, DType type, bool exclusive, bool checked);
 Run matrix_loop(MmaOp op, DType index, bool checked);
 Run element_loop(DType index, bool store);  ///< loads and stores of this lane's elements of an accumulator
-Run store_pair_loop(DType index);  ///< stores of two elements of a left factor, in lowered functions
+Run store_pair_loop(DType index);           ///< stores of two elements of a left factor, in lowered functions
 Run place_loop(PlaceOf what, DType index);
 Run async_loop(AsyncOp op, DType index, bool checked);
 Run for_loop(DType type);

@@ -164,7 +164,7 @@ void run_reduce_rows(Machine& m, const Instruction& i) {
 template <class I>
 std::int64_t element_of(const Machine& m, std::uint32_t l, I k) {
   return engine::element_of(m.program.fn.layout, static_cast<std::int64_t>(k), l % m.program.options.subgroup_width,
-                    m.lanes_of(l));
+                            m.lanes_of(l));
 }
 
 /// Operands: index[, value].

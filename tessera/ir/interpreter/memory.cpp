@@ -25,10 +25,6 @@ void write(std::byte* data, std::uint64_t element, E value) {
   std::memcpy(data + element * sizeof(E), &value, sizeof(E));
 }
 
-bool inside(std::int64_t element, std::uint32_t width, std::uint64_t elements) {
-  return element >= 0 && elements >= width && static_cast<std::uint64_t>(element) <= elements - width;
-}
-
 enum class Pattern : std::uint8_t { consecutive, same, any };
 
 template <class I>

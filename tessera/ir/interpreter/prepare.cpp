@@ -98,11 +98,10 @@ class Preparation {
       case Op::constant: break;
       case Op::index: {
         const IndexKind kind = n.kind<IndexKind>();
-        const bool block_only = kind == IndexKind::thread_id || kind == IndexKind::block_id ||
-                                kind == IndexKind::block_count || kind == IndexKind::lane_id ||
-                                kind == IndexKind::subgroup_id || kind == IndexKind::subgroup_size ||
-                                kind == IndexKind::subgroup_count || kind == IndexKind::lane_elements ||
-                                kind == IndexKind::lane_rows;
+        const bool block_only =
+            kind == IndexKind::thread_id || kind == IndexKind::block_id || kind == IndexKind::block_count ||
+            kind == IndexKind::lane_id || kind == IndexKind::subgroup_id || kind == IndexKind::subgroup_size ||
+            kind == IndexKind::subgroup_count || kind == IndexKind::lane_elements || kind == IndexKind::lane_rows;
         if (block_only && p_.fn.kind == KernelKind::map)
           wrong(id, std::string(name_of(kind)) + " is not available in a map kernel");
         places_[id] = value_room(type_of(id));
