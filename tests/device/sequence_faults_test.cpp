@@ -13,6 +13,8 @@
 #include "tessera/device/queue/sequence.h"
 #include "tessera/ir/value.h"
 #include "tessera/llm/decoder.h"
+#include "tessera/llm/estimate.h"
+#include "tessera/llm/language_model.h"
 #include "tests/llm/reference_llama.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
@@ -290,6 +292,45 @@ TEST_P(SequenceFaults, GeneratingATokenIsOneGraphLaunch) {
                               static_cast<unsigned long long>(calls));
                 }),
             "");
+}
+
+// Each device gets the position and, unless the device has chosen the token itself, the token. The layers may be on two
+// devices; the copy between them is not counted.
+TEST_P(SequenceFaults, GreedyTokenIsChosenWithFewBytesCopied) {
+  for (const int devices : {1, 2})
+    EXPECT_EQ(run({{"TESSERA_FAKE_DEVICES", std::to_string(devices)}},
+                  [devices] {
+                    const GgufFile file = GgufFile::open("models/pgdocs-2m-q8_0.gguf");
+                    LoadOptions options;
+                    for (int i = 0; i < devices; ++i) options.devices.push_back({GetParam(), i});
+                    const std::uint64_t whole = estimate_memory(file, options.devices, {.context = 64}).devices[0].peak;
+                    if (devices == 2) set_memory_limit(device(), memory_stats(device()).live_bytes + whole * 6 / 10);
+                    const LanguageModel model = LanguageModel::load(file, options);
+                    set_memory_limit(device(), 0);
+                    EXPECT_EQ(model.model().layer_devices().back(), options.devices.back());
+                    struct Bytes {
+                      std::uint64_t up, down;
+                    };
+                    std::vector<Bytes> bytes;  // before the prompt, and before each token
+                    GenerateOptions greedy{.sampling = {.temperature = 0}, .max_tokens = 12};
+                    greedy.cancelled = [&] {
+                      for (const Device d : options.devices) Queue::of(d).finish();
+                      bytes.push_back({count("bytes up"), count("bytes down")});
+                      return false;
+                    };
+                    EXPECT_EQ(model.generate("The VACUUM command", greedy).tokens.size(), 12u);
+                    EXPECT_EQ(bytes.size(), 13u);
+                    for (std::size_t t = 2; t < bytes.size(); ++t) {
+                      const std::uint64_t up = bytes[t].up - bytes[t - 1].up;
+                      EXPECT_GT(up, 0u) << t;
+                      EXPECT_LE(up, 64u + 16u) << t;
+                      EXPECT_EQ(bytes[t].down - bytes[t - 1].down, 4u) << t;
+                      if (t + 1 == bytes.size())
+                        std::printf("%llu bytes up a token on %d device(s)\n", static_cast<unsigned long long>(up),
+                                    devices);
+                    }
+                  }),
+              "");
 }
 
 }  // namespace

@@ -271,8 +271,9 @@ EXPORT std::uint64_t tessera_fake_live(const char* what) { return tessera::fake:
 /// If `wanted` is 1, counts all following calls, in "calls" and under the name of the entry point.
 EXPORT void tessera_fake_count_calls(int wanted) { tessera::fake::Machine::get().count_calls(wanted != 0); }
 /// Returns the total number of "calls", "launches", "graph launches", "operations", "allocations", "host allocations",
-/// "peer copies", "streams", "events", "modules", ..., of calls of an entry point, or of waits for unfinished work that
-/// occupy a core ("polling waits") or not ("blocking waits").
+/// "peer copies", "streams", "events", "modules", ..., of calls of an entry point, of waits for unfinished work that
+/// occupy a core ("polling waits") or not ("blocking waits"), or of bytes that finished copies have moved from host to
+/// device memory ("bytes up") and back ("bytes down").
 EXPORT std::uint64_t tessera_fake_count(const char* what) { return tessera::fake::Machine::get().count(what); }
 /// If `held` is 1, pauses all streams before their next work item, until a call with 0.
 EXPORT void tessera_fake_hold(int held) { tessera::fake::Machine::get().hold(held != 0); }

@@ -213,8 +213,14 @@ Code Machine::copy(Context& context, std::uint64_t to, std::uint64_t from, std::
                                              : "a copy on the device";
   std::byte *target = nullptr, *source = nullptr;
   std::shared_ptr<std::vector<std::byte>> staged;
+  const char* counter = nullptr;
   {
     std::lock_guard hold(lock_);
+    const auto is_on_device = [&](std::uint64_t address) {
+      const MemoryPointer memory = find(address);
+      return memory != nullptr && !memory->host;
+    };
+    if (is_on_device(to) != is_on_device(from)) counter = is_on_device(to) ? "bytes up" : "bytes down";
     // Returns one side of the copy. Pinned memory is accessed when the work runs. Pageable memory is accessed before
     // the call returns.
     auto side = [&](std::uint64_t address, bool write, bool device) -> std::byte* {
@@ -256,8 +262,12 @@ Code Machine::copy(Context& context, std::uint64_t to, std::uint64_t from, std::
     if (on_device && to < from + bytes && from < to + bytes && to != from)
       return breach_locked("the ranges of a copy overlap, which is undefined", invalid_value);
   }
-  work.run = [target, source, bytes, staged, empty] {
+  work.run = [this, target, source, bytes, staged, empty, counter] {
     if (!empty) std::memmove(target, source, bytes);
+    if (counter != nullptr) {
+      std::lock_guard hold(lock_);
+      counts_[counter] += bytes;
+    }
     return ok;
   };
   return enqueue(stream, std::move(work), waits);
