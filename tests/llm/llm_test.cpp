@@ -25,13 +25,11 @@
 #include "tests/llm/reference_llama.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
-#include "tests/support/launches.h"
 
 namespace tessera {
 namespace {
 
 using test::expect_contains;
-using test::Launches;
 using test::OnEveryDevice;
 using test::ReferenceLlama;
 using test::text_of;
@@ -163,22 +161,54 @@ TEST_P(OnEveryDevice, ModelsOfMixedFormatsMatchReference) {
   }
 }
 
-// A model of two layers. Besides the layers, a step reads the embedding, normalises the last sum and computes logits.
+// Models of two layers, which may be on two devices. Besides the layers, a step reads the embedding, normalises the
+// last sum and computes logits. Each part before the last one also adds up its result. Norms after attention and after
+// the feed-forward layer are one launch each. No product of one token uses a vendor's library.
 TEST_P(OnEveryDevice, LayerOfOneTokenHasNineLaunchesOnGpus) {
-  const ops::Tiles tiles = ops::tiles_of(GetParam());
-  if (!ops::combines_operations(tiles) || tiles.subgroup < 16 || tiles.rows < 32 || tiles.block_limit < 512)
+  const auto combines = [](Device device) {
+    const ops::Tiles tiles = ops::tiles_of(device);
+    return ops::combines_operations(tiles) && tiles.subgroup >= 16 && tiles.rows >= 32 && tiles.block_limit >= 512;
+  };
+  if (!combines(GetParam()))
     GTEST_SKIP()
         << "this device does not combine the operations of a layer; passed by: llm_test_cuda_1 and llm_test_rocm_2";
-  for (const GgmlType type : {GgmlType::f16, GgmlType::q8_0}) {
-    const TinyModel tiny{.architecture = "qwen2", .type = type, .seed = testing::seed(), .head = 64, .hidden = 192};
-    const Llama model = Llama::load(GgufFile::parse(tiny.writer().bytes(), "tiny"), GetParam());
-    KeyValueCache cache = model.make_cache(512);
-    for (const std::int32_t token : {1, 2}) {
-      const Launches launches;
-      model.forward(std::span(&token, 1), cache).eval();
-      EXPECT_EQ(launches.count, 2 * 9 + 3u) << launches.names;
+  const auto count_launches = [&](Device last, const std::string& architecture, GgmlType type) {
+    const TinyModel tiny{
+        .architecture = architecture, .type = type, .seed = testing::seed(), .head = 64, .hidden = 192};
+    const bool post_norms = architecture == "gemma2" || architecture == "gemma3";
+    GgufWriter writer = tiny.writer();
+    for (const std::string layer : {"blk.0.", "blk.1."}) {
+      const auto add_norm = [&](const char* name, std::uint64_t size) {
+        writer.add_tensor(layer + name, {size}, std::vector<float>(size, 1));
+      };
+      if (post_norms) add_norm("post_attention_norm.weight", tiny.width), add_norm("post_ffw_norm.weight", tiny.width);
+      if (architecture == "gemma3")
+        add_norm("attn_q_norm.weight", tiny.head), add_norm("attn_k_norm.weight", tiny.head);
     }
-  }
+    const auto bytes = writer.bytes();
+    const std::vector<Device> layers = {GetParam(), last};
+    const Llama model = Llama::load(GgufFile::parse(bytes, "tiny"), layers);
+    KeyValueCache cache = model.make_cache(512);
+    // Gemma also scales the embedding, and Gemma 2 limits the logits.
+    const std::uint64_t want =
+        (post_norms ? 2 * 11 : 2 * 9) + 3u + (last != GetParam()) + post_norms + (architecture == "gemma2");
+    for (const std::int32_t token : {1, 2}) {
+      const Placement placement;
+      model.forward(std::span(&token, 1), cache).eval();
+      std::uint64_t launches = 0;
+      std::string names;
+      for (const auto& k : placement.log().kernels) {
+        launches += k.launches;
+        names += k.kernel + " (" + to_string(k.device) + ", " + std::to_string(k.launches) + ") ";
+      }
+      EXPECT_EQ(launches, want) << architecture << " on " << to_string(last) << ": " << names;
+      EXPECT_EQ(names.find(": product"), names.npos) << names;
+    }
+  };
+  for (const Device last : testing::all_devices())
+    if (last.backend == GetParam().backend && combines(last))
+      for (const char* architecture : {"qwen2", "gemma2", "gemma3"})
+        for (const GgmlType type : {GgmlType::f16, GgmlType::q8_0}) count_launches(last, architecture, type);
 }
 
 TEST_P(OnEveryDevice, RecordedStepsAreBitIdenticalToForward) {
