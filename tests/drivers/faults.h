@@ -37,6 +37,7 @@
 //   blas=n[+]      the n-th product of a library is rejected (14, or :code)
 //   blas-choose=n  the n-th choice of an algorithm fails   blas-create[:code]   the library cannot be initialised
 //   blas-none      the library supports no product
+//   blas-capture   it fails in a capture and invalidates it; blas-capture:code fails without invalidating it
 //   no-peers       devices cannot access each other     peer[:code]             enabling peer access fails (711)
 //   peer-empty     copies from another device succeed but copy nothing, as with some IOMMUs
 //   reversed       devices are listed in reverse order (Metal)

@@ -338,6 +338,11 @@ Code Machine::outside(Stream& stream, const char* what, const OutsideTouch* touc
   {
     std::lock_guard hold(lock_);
     if (stream.context->sticky != ok) return stream.context->sticky;
+    const Fault* const refuses = faults_.find("blas-capture", stream.context->device);
+    if (stream.capture != nullptr && refuses != nullptr) {
+      if (!refuses->code) stream.spoilt = true;
+      return refuses->code.value_or(capture_unsupported);
+    }
     for (int i = 0; i < count; ++i) {
       if (touches[i].bytes == 0) {
         data.push_back(nullptr);

@@ -18,6 +18,7 @@
 #include "tessera/device/queue/sequence.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer_layer.h"
+#include "tests/nn/small_network.h"
 #include "tests/ops/product_check.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
@@ -70,9 +71,10 @@ class VendorBlas : public ::testing::TestWithParam<Maker> {
   }
   /// Returns the number of products that the library computed within a scope.
   static std::uint64_t by_library(const PlacementLog& log) {
+    std::uint64_t products = 0;  // on all devices
     for (const auto& k : log.kernels)
-      if (k.kernel == maker().counted) return k.launches;
-    return 0;
+      if (k.kernel == maker().counted) products += k.launches;
+    return products;
   }
 
   /// Computes a product without bias. Returns "right by the library", "right by Tessera's kernel", or a description of
@@ -356,34 +358,79 @@ TEST_P(VendorBlas, IsOrderedWithOtherWorkAndRespectsPlacement) {
   EXPECT_EQ(text.find("BREACH"), text.npos) << text;
 }
 
+// If the library fails in a capture, replays call it piece by piece.
+
 TEST_P(VendorBlas, RecordedWorkUsesTheLibrary) {
-  // The second fault makes the library reject the call during the capture, so that replays call it piece by piece.
-  for (const char* fault : {"", "blas=2"}) {
+  for (const char* fault : {"", "blas-capture", "blas-capture:801"}) {
     const bool rejects = *fault != '\0';
     testing::internal::CaptureStderr();
-    const std::string text = run({{"TESSERA_FAKE_FAULT", fault}}, [rejects]() -> std::string {
-      std::mt19937_64 source(test_seed());
-      const Array a = random_array(source, {33, 70}, DType::f32, device()),
-                  b = random_array(source, {70, 20}, DType::f32, device());
-      Array x = a.copy(), y = Array::zeros({33, 20}, DType::f32, device());
-      y.eval();
-      const auto work = [&] { y += matmul(x, b); };
-      Sequence sequence = Sequence::record(Queue::of(device()), work);
-      if (sequence.one_call() == rejects) return "it is captured although the library rejects it, or the reverse";
-      for (const float factor : {2.0f, 3.0f}) {
-        x.assign(a * factor);  // the replay reads the current operands
-        Placement scope;
-        sequence.replay();
-        if (by_library(scope.log()) != 1) return "the replay does not use the library";
-      }
-      if (!sequence.record_again(work).empty()) return "the same work differs";
-      return compare_product(y * (1.0f / 9), a, b) + ", " + std::to_string(count("multiplied")) + " calls";
-    });
+    const std::string text =
+        run({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_FAKE_DEVICES", "2"}}, [rejects]() -> std::string {
+          std::mt19937_64 source(test_seed());
+          std::string all;
+          for (const Device on : {device(0), device(1)}) {
+            const Array a = random_array(source, {33, 70}, DType::f32, on),
+                        b = random_array(source, {70, 20}, DType::f32, on);
+            Array x = a.copy(), y = Array::zeros({33, 20}, DType::f32, on);
+            y.eval();
+            const auto work = [&] { y += matmul(x, b); };
+            Sequence sequence = Sequence::record(Queue::of(on), work);
+            if (sequence.one_call() == rejects) return "it is captured although the library rejects it, or the reverse";
+            for (const float factor : {2.0f, 3.0f}) {
+              x.assign(a * factor);  // the replay reads the current operands
+              Placement scope;
+              sequence.replay();
+              if (by_library(scope.log()) != 1) return "the replay does not use the library";
+            }
+            if (!sequence.record_again(work).empty()) return "the same work differs";
+            all += compare_product(y * (1.0f / 9), a, b) + ", " + std::to_string(count("multiplied")) + " calls";
+          }
+          return all;
+        });
     const std::string said = testing::internal::GetCapturedStderr();
-    // Calls: the recording, its capture, the replays, and the second recording and capture.
     if (rejects) expect_contains(said, {"piece by piece", "TESSERA_BLAS=off"});
     EXPECT_EQ(said.find("piece by piece"), said.rfind("piece by piece")) << said;
-    EXPECT_EQ(text, rejects ? ", 6 calls" : ", 4 calls");
+    // Calls on each device: the recording, its capture, the replays, and the second recording and capture.
+    EXPECT_EQ(text, rejects ? ", 6 calls, 12 calls" : ", 4 calls, 8 calls");
+  }
+}
+
+// A trainer records its second step, compares the third one with it, replays the fourth one and compares again. It does
+// not record steps whose batch is split.
+TEST_P(VendorBlas, EveryTrainingStepUsesTheLibrary) {
+  for (const char* fault : {"", "blas-capture"}) {
+    const bool rejects = *fault != '\0';
+    testing::internal::CaptureStderr();
+    const std::string text = run({{"TESSERA_FAKE_FAULT", fault}, {"TESSERA_FAKE_DEVICES", "2"}}, [] {
+      std::string all;
+      for (const std::vector<Device>& devices : {std::vector{device(0)}, {device(1)}, {device(0), device(1)}}) {
+        const DeviceScope scope(devices[0]);
+        const test::Network model = test::network();
+        const test::Batch batch = test::data(32);
+        std::vector<float> losses[2];
+        for (const bool recorded : {false, true}) {
+          TrainerOptions options{.recorded = recorded};
+          if (devices.size() > 1) options.devices = devices;
+          auto trainer = test::trainer_of(model, Adam(model, {.lr = 1e-2}), options);
+          all += recorded ? "; recorded:" : "eager:";
+          for (int step = 0; step < 5; ++step) {
+            Placement counted;
+            losses[recorded].push_back(trainer.step(batch).item<float>());
+            all += " " + std::to_string(by_library(counted.log()));
+          }
+          trainer.check();
+          all += ", " + std::to_string(trainer.replays()) + " replayed";
+        }
+        all += losses[0] == losses[1] ? "\n" : ", and the losses differ\n";
+      }
+      return all;
+    });
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(said.find("piece by piece") != said.npos, rejects) << said;
+    EXPECT_EQ(said.find("piece by piece"), said.rfind("piece by piece")) << said;
+    const std::string one = "eager: 5 5 5 5 5, 0 replayed; recorded: 5 5 5 5 5, 1 replayed\n",
+                      two = "eager: 10 10 10 10 10, 0 replayed; recorded: 10 10 10 10 10, 0 replayed\n";
+    EXPECT_EQ(text, one + one + two) << fault;
   }
 }
 
