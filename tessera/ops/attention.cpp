@@ -62,22 +62,11 @@ Array attend(const Array& q, const Array& keys, const Array& values, const Posit
   const Array queries = (q.dtype() == DType::f32 ? q : q.astype(DType::f32)).as_contiguous();
   auto rows = [](const Array& cache) { return cache.strides()[2] == 1 || cache.shape(2) == 1 ? cache : cache.copy(); };
   const Array k = rows(keys), v = rows(values);
-  const auto aligned = [](const Array& rows) { return rows.strides()[0] % 8 == 0 && rows.strides()[1] % 8 == 0; };
-  if (auto tile = ops::choose_attention_tile(ops::tiles_of(q.device()), DType::f32, k.dtype(), head_size, tokens);
-      tile && aligned(k) && aligned(v)) {
+  if (auto tile = ops::choose_attention_tile(ops::tiles_of(q.device()), DType::f32, k.dtype(), head_size, tokens)) {
     tile->in_memory = past.in_memory(), tile->window = window != 0 && window < keys.shape(1), tile->cap = cap != 0;
-    std::vector<LaunchArgument> args = {queries.view(), k.view(), v.view(), out.view()};
-    for (std::int64_t n : {heads, heads / key_heads, tokens, keys.shape(1)}) args.push_back(LaunchArgument::index(n));
-    args.push_back(ops::argument(past));
-    for (std::int64_t n :
-         {std::int64_t{0}, head_size, heads * head_size, std::int64_t{0}, k.strides()[0], k.strides()[1],
-          std::int64_t{0}, v.strides()[0], v.strides()[1], std::int64_t{0}, head_size, heads * head_size})
-      args.push_back(LaunchArgument::index(n));
-    args.push_back(LaunchArgument::scalar(scale));
-    if (tile->window) args.push_back(LaunchArgument::index(window));
-    if (tile->cap) args.push_back(LaunchArgument::scalar(cap));
-    static auto& tiles = *new KernelFamily<ops::AttentionTileSpec>(ops::trace_attention_tile);
-    tiles(*tile).launch({static_cast<std::uint64_t>(ops::ceil_div(tokens, 64) * heads), 1, 1}, std::span(args));
+    const auto heads_first = [](const Array& x) { return x.permute({1, 0, 2}).unsqueeze(0); };
+    ops::launch_attention_tile(*tile, heads_first(queries), ops::attention_rows(k.unsqueeze(0)),
+                               ops::attention_rows(v.unsqueeze(0)), heads_first(out), {scale, past, window, cap});
     return operation.finish(std::move(out), attributes);
   }
   AttentionSpec spec =

@@ -5,51 +5,28 @@
 //
 // Queries in f32 are divided by the largest magnitude of their row and rounded to the dtype of the keys, so that
 // neither they nor the scores overflow.
-#include <algorithm>
-#include <limits>
-
-#include "tessera/ops/kernels.h"
+#include "tessera/ops/attention_tile.h"
 
 namespace tessera::ops {
 
-namespace {
-
-constexpr int side = ir::fragment_side, subgroups = 4, elements_of_copy = 8, stages = 2;
-constexpr double minus_infinity = -std::numeric_limits<double>::infinity(), log2_e = 1.4426950408889634;
-
-ir::Value float_literal(double v) { return ir::literal(DType::f32, v); }
-ir::Value number(const char* name) { return ir::scalar_param(name, DType::index); }
-
-/// The strides of queries, keys, values or results in (batch, heads, tokens, size).
-struct Rows {
-  ir::BufferRef memory;
-  ir::Value batch, head, row;
-  Rows(const char* name, DType dtype, ir::Access access) : memory(ir::buffer_param(name, dtype, access)) {}
-  void add_strides(const std::string& name) {
-    batch = number((name + "_batch").c_str()), head = number((name + "_head").c_str());
-    row = number((name + "_row").c_str());
-  }
-  ir::Value at(ir::Value b, ir::Value h, ir::Value r) const { return b * batch + h * head + r * row; }
-};
-
-}  // namespace
-
 std::uint64_t attention_tile_shared_bytes(const AttentionTileSpec& s) {
+  using namespace attention_tile;
   const std::uint64_t pitch = fragment_pitch(s.head_size);
-  return 2 * pitch * (subgroups * side + std::uint64_t{2} * stages * s.keys) + 4 * subgroups * side + 64;
+  return 2 * pitch * (attention_tile_rows + std::uint64_t{2} * stages * s.keys) + 4 * attention_tile_rows + 64;
 }
 
 ir::Function trace_attention_tile(const AttentionTileSpec& s) {
+  using namespace attention_tile;
   const int head_size = static_cast<int>(s.head_size), keys_of_tile = static_cast<int>(s.keys),
             of_head = head_size / side, of_tile = keys_of_tile / side;
-  const int threads = static_cast<int>(s.subgroup) * subgroups, queries = subgroups * side;
+  const int threads = static_cast<int>(s.subgroup) * subgroups, queries = attention_tile_rows;
   const int pitch = static_cast<int>(fragment_pitch(s.head_size)), stage = keys_of_tile * pitch;
   ir::Builder builder("attention_tile_" + std::string(dtype_name(s.cache)), ir::KernelKind::block,
                       {static_cast<std::uint32_t>(threads), 1, 1});
   builder.set_min_blocks(head_size <= 128 ? 2 : 1);
   builder.set_aligned_vectors();
   ir::Builder::Scope scope(builder);
-  Rows q("q", s.query, ir::Access::read), k("k", s.cache, ir::Access::read), v("v", s.cache, ir::Access::read),
+  HeadRows q("q", s.query, ir::Access::read), k("k", s.cache, ir::Access::read), v("v", s.cache, ir::Access::read),
       out("out", s.out, ir::Access::read_write);
   const ir::BufferRef logs = s.logs ? ir::buffer_param("logs", DType::f32, ir::Access::read_write) : ir::BufferRef();
   const ir::Value heads = number("heads"), group = number("group"), tokens = number("tokens"), keys = number("keys");
@@ -63,9 +40,8 @@ ir::Function trace_attention_tile(const AttentionTileSpec& s) {
   const ir::Value tiles = (tokens + (queries - 1)) / queries, head = ir::block_id(0) % heads,
                   batch = ir::block_id(0) / heads / tiles,
                   first = (tiles - 1 - ir::block_id(0) / heads % tiles) * queries;
-  const ir::Value me = ir::thread_id(0), subgroup = ir::subgroup_id(),
-                  k_base = k.at(batch, head / group, ir::index_literal(0)),
-                  v_base = v.at(batch, head / group, ir::index_literal(0));
+  const ir::Value me = ir::thread_id(0), subgroup = ir::subgroup_id(), k_base = k.at(batch, head / group),
+                  v_base = v.at(batch, head / group);
   const ir::Value end = s.causal ? ir::min(keys, past + ir::min(first + queries, tokens)) : keys;
   const ir::Value begin = s.window ? ir::max(past + first + 1 - window, ir::index_literal(0)) : ir::index_literal(0);
 
@@ -76,18 +52,12 @@ ir::Function trace_attention_tile(const AttentionTileSpec& s) {
   const auto copy = [&](ir::Value base) {
     ir::if_(base < end, [&] {
       const ir::Value slot = base / keys_of_tile % stages * stage;
-      const int per_row = head_size / elements_of_copy, all = keys_of_tile * per_row;
-      for (int at = 0; at < all; at += threads) {
-        const ir::Value e = me + at;
-        const auto one = [&] {
-          // Rows past the end repeat the last one; their weights are 0.
-          const ir::Value r = e / per_row, c = e % per_row * elements_of_copy, from = ir::min(base + r, end - 1),
-                          to = slot + r * pitch + c;
-          ir::copy_async(ks, to, k.memory, k_base + from * k.row + c, elements_of_copy);
-          ir::copy_async(vs, to, v.memory, v_base + from * v.row + c, elements_of_copy);
-        };
-        at + threads <= all ? one() : ir::if_(e < all, one);
-      }
+      for_each_piece(me, threads, keys_of_tile, head_size, [&](ir::Value r, ir::Value c) {
+        // HeadRows past the end repeat the last one; their weights are 0.
+        const ir::Value from = ir::min(base + r, end - 1), to = slot + r * pitch + c;
+        copy_piece(ks, to, k, k_base + from * k.row + c);
+        copy_piece(vs, to, v, v_base + from * v.row + c);
+      });
     });
     ir::async_commit();
   };
@@ -95,7 +65,7 @@ ir::Function trace_attention_tile(const AttentionTileSpec& s) {
 
   // Each subgroup converts its own queries.
   ir::for_(0, side, [&](ir::Value i) {
-    const ir::Value r = subgroup * side + i, row = q.at(batch, head, ir::min(first + r, tokens - 1));
+    const ir::Value r = subgroup * side + i, row = q.at(batch, head) + ir::min(first + r, tokens - 1) * q.row;
     const bool scaled = s.query != s.cache;
     ir::Value most = float_literal(1);
     if (scaled) {
@@ -212,7 +182,7 @@ ir::Function trace_attention_tile(const AttentionTileSpec& s) {
 
   row_numbers.reduce(ir::ReduceOp::sum, totals);
   ir::for_each_element([&](const ir::FragmentElement& e) {
-    const ir::Value token = first + subgroup * side + e.row, row = out.at(batch, head, token) + e.column,
+    const ir::Value token = first + subgroup * side + e.row, row = out.at(batch, head) + token * out.row + e.column,
                     total = row_numbers.get(e), none = total == 0.0f,
                     by = ir::select(none, float_literal(0), 1 / total);
     ir::if_(token < tokens, [&] {
@@ -231,6 +201,7 @@ ir::Function trace_attention_tile(const AttentionTileSpec& s) {
 
 std::optional<AttentionTileSpec> choose_attention_tile(const Tiles& tiles, DType query, DType cache,
                                                        std::int64_t head_size, std::int64_t queries) {
+  using namespace attention_tile;
   const bool units = cache == DType::f16 ? tiles.matrix_f16 : cache == DType::bf16 && tiles.matrix_bf16;
   if (!units || tiles.subgroup < 2 || queries < side || head_size % side != 0 || head_size > 256) return std::nullopt;
   if (query != DType::f32 && query != cache) return std::nullopt;

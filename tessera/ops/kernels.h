@@ -473,6 +473,9 @@ std::int64_t attention_parts(const AttentionSpec& spec, std::int64_t tokens, std
 
 // attention_tile_kernels.cpp
 
+/// The number of queries of a block in attention with matrix fragments.
+inline constexpr int attention_tile_rows = 64;
+
 /// Attention of many queries with matrix fragments. Rows of keys and values are contiguous, and their strides are
 /// multiples of 8 elements.
 struct AttentionTileSpec {
@@ -495,6 +498,22 @@ std::uint64_t attention_tile_shared_bytes(const AttentionTileSpec& spec);
 /// Returns std::nullopt if the device has no matrix units for the cache, or the sizes do not fit them.
 std::optional<AttentionTileSpec> choose_attention_tile(const Tiles& tiles, DType query, DType cache,
                                                        std::int64_t head_size, std::int64_t queries);
+
+// attention_tile.cpp
+
+/// Returns the array (batch, heads, tokens, size), or a copy if kernels with matrix fragments cannot read its rows.
+Array attention_rows(const Array& x);
+/// The parameters of attention_tile_kernels.cpp that are not in its specification.
+struct AttentionTileOptions {
+  float scale = 1;
+  Position past = 0;
+  std::int64_t window = 0;
+  float cap = 0;
+};
+/// Computes `out` with the kernel of `spec`. The operands are (batch, heads, tokens, size), with rows as returned by
+/// attention_rows. `logs` is the contiguous array (batch, heads, queries) of the spec's `logs`.
+void launch_attention_tile(const AttentionTileSpec& spec, const Array& q, const Array& k, const Array& v,
+                           const Array& out, const AttentionTileOptions& options, const Array* logs = nullptr);
 
 // attention_kernels.cpp
 

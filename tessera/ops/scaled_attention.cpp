@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention over whole sequences. With matrix units, one kernel computes it. Otherwise, and for gradients, one block of
-// queries is computed at a time: matmul computes the products, and one kernel does everything between them.
+// Attention over whole sequences. With matrix units, one kernel computes it, and two kernels its gradient. Otherwise,
+// one block of queries is computed at a time: matmul computes the products, and one kernel does everything between
+// them.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -105,22 +105,9 @@ bool by_tiles(const Attention& a, const Array& q, const Array& k, const Array& v
   if (a.mask || q.shape(3) != v.shape(3)) return false;
   auto spec = ops::choose_attention_tile(ops::tiles_of(q.device()), q.dtype(), q.dtype(), q.shape(3), a.queries);
   if (!spec) return false;
-  LaunchArguments args;
-  for (const Array* x : {&q, &k, &v}) {
-    if (x->strides()[3] != 1) return false;
-    for (std::size_t d = 0; d < 3; ++d)
-      if (x->strides()[d] % 8 != 0) return false;
-    args.add(x->view());
-  }
   spec->out = q.dtype(), spec->causal = a.causal, spec->logs = true;
-  args.add(out.view_for_writing()), args.add(sums.view_for_writing());
-  const std::int64_t heads = q.shape(1);
-  for (const std::int64_t n : {heads, a.group, a.queries, a.keys, std::int64_t{0}}) args.index(n);
-  for (const Array* x : {&q, &k, &v, &out})
-    for (std::size_t d = 0; d < 3; ++d) args.index(x->strides()[d]);
-  args.scalar(DType::f32, std::bit_cast<std::uint32_t>(static_cast<float>(a.scale)));
-  static auto& family = *new KernelFamily<ops::AttentionTileSpec>(ops::trace_attention_tile);
-  family(*spec).launch({static_cast<std::uint64_t>(ops::ceil_div(a.queries, 64) * heads * a.batch), 1, 1}, args);
+  ops::launch_attention_tile(*spec, ops::attention_rows(q), ops::attention_rows(k), ops::attention_rows(v), out,
+                             {.scale = static_cast<float>(a.scale)}, &sums);
   return true;
 }
 
@@ -130,13 +117,13 @@ void backward(Backward& b, const Attention& a, const Array& sums) {
   for (const Array* x : {&g, &q, &k, &v})
     detail::check_no_history("scaled_dot_product_attention", *x, "but second derivatives are not supported",
                              "Write it with matmul and softmax if you need second derivatives");
+  // The term that all attention weights of a row share: the dot product of the adjoint and the result (Dao et al.,
+  // appendix B.2).
+  const Array along = sum(g.astype(a.dtype) * b.result().astype(a.dtype), {-1}, true).eval();
   const Device device = q.device();
   const auto zeros = [&](const Array& like) { return Array::zeros(like.shape(), a.dtype, device); };
   Array dq = b.needs_adjoint(0) ? Array::empty(q.shape(), q.dtype(), device) : Array();
   Array dk = b.needs_adjoint(1) ? zeros(k) : Array(), dv = b.needs_adjoint(2) ? zeros(v) : Array();
-  // The term that all attention weights of a row share: the dot product of the adjoint and the result (Dao et al.,
-  // appendix B.2).
-  const Array along = sum(g.astype(a.dtype) * b.result().astype(a.dtype), {-1}, true).eval();
   const Array places = Array::arange(std::max(a.queries, a.keys), 0, 1, DType::i32, device);
   a.for_each_block(device, [&](const Attention::Block& at) {
     const Array rows = a.scaled(q, at).eval(), adjoint = a.rows_of(g, at).astype(a.dtype).as_contiguous();
