@@ -417,8 +417,8 @@ void CWriter::matrix(const Node& n) {
   if (role != FragmentRole::accumulator) {
     const bool along_k = (role == FragmentRole::left) != transposed;
     const bool aligned = known_multiple(fn_, n.args[2]) % 8 == 0 && known_multiple(fn_, n.args[3]) % 8 == 0;
-    return line(fmt::format("{}({}, {}, {}, {});", prelude_.matrix_load(along_k, shared, aligned, fn_.index64), mine,
-                            from, stride.s, lane));
+    return line(fmt::format("{}({}, {}, {}, {});", prelude_.matrix_load(role, along_k, shared, aligned, fn_.index64),
+                            mine, from, stride.s, lane));
   }
   const std::string call =
       op == MmaOp::store ? prelude_.matrix_store_sums(fn_.index64) : prelude_.matrix_load_sums(fn_.index64);

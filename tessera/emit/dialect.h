@@ -136,7 +136,7 @@ class Prelude {
   /// `along_k` is true, otherwise at k * stride + o. o is a row of the left factor or a column of the right factor.
   /// `shared` is true if the pointer refers to shared memory, and `aligned` if all rows there begin at multiples of 16
   /// bytes. Otherwise this is tested at run time.
-  std::string matrix_load(bool along_k, bool shared, bool aligned, bool index64);
+  std::string matrix_load(ir::FragmentRole role, bool along_k, bool shared, bool aligned, bool index64);
   std::string matrix_load_sums(bool index64);   ///< (sums, pointer, row stride, column stride, lane)
   std::string matrix_store_sums(bool index64);  ///< same parameters as matrix_load_sums
   std::string matrix_fill();                    ///< (sums, value)

@@ -75,25 +75,29 @@ std::string Prelude::matrix_shared_load(bool along_k) {
                         name, along_k ? "" : ".trans"));
 }
 
-std::string Prelude::matrix_load(bool along_k, bool shared, bool aligned, bool index64) {
-  const bool by_rows = nvidia(dialect_) && shared;
+std::string Prelude::matrix_load(ir::FragmentRole role, bool along_k, bool shared, bool aligned, bool index64) {
+  const bool by_rows = nvidia(dialect_) && shared, right = by_rows && role == ir::FragmentRole::right;
   aligned = aligned && by_rows;
-  const std::string name = fmt::format("tessera_matrix_load{}{}{}{}", along_k ? "" : "_transposed",
-                                       by_rows ? "_shared" : "", aligned ? "_rows" : "", wide(index64));
+  const std::string name =
+      fmt::format("tessera_matrix_load{}{}{}{}{}", along_k ? "" : "_transposed", right ? "_right" : "",
+                  by_rows ? "_shared" : "", aligned ? "_rows" : "", wide(index64));
   const Place at = place_of_pair(dialect_);
   std::string body;
   if (by_rows) {
-    const char* row = along_k ? "(lane / 8 % 2 * 8 + lane % 8) * stride + lane / 16 * 8"
-                              : "(lane / 16 * 8 + lane % 8) * stride + lane / 8 % 2 * 8";
+    // For a right factor, the matrices 1 and 2 are swapped, so that each mma instruction reads two adjacent registers.
+    const char* row = along_k != right ? "(lane / 8 % 2 * 8 + lane % 8) * stride + lane / 16 * 8"
+                                       : "(lane / 16 * 8 + lane % 8) * stride + lane / 8 % 2 * 8";
+    std::string load = fmt::format("{}(words, from + {});", matrix_shared_load(along_k), row);
+    if (right) load += " const unsigned int word = words[1]; words[1] = words[2]; words[2] = word;";
     if (aligned)
       return function(name,
                       fmt::format("void {}(unsigned int* words, const unsigned short* from, {} stride, int lane) {{\n"
-                                  "  {}(words, from + {});\n}}",
-                                  name, step_type(index64), matrix_shared_load(along_k), row));
+                                  "  {}\n}}",
+                                  name, step_type(index64), load));
     body += fmt::format(
-        "  if ((((unsigned long long)from | 2 * (unsigned long long)stride) & 15) == 0) {{\n"
-        "    {}(words, from + {});\n    return;\n  }}\n",
-        matrix_shared_load(along_k), row);
+        "  if ((((unsigned long long)from | 2 * (unsigned long long)stride) & 15) == 0) {{\n    {}\n    return;\n  "
+        "}}\n",
+        load);
   }
   const std::string loop = fmt::format("#pragma unroll\n  for (int r = 0; r < {}; ++r) {{\n", matrix_words());
   const std::string place = fmt::format("    const int o = {}, k = {};\n", at.row, at.column);

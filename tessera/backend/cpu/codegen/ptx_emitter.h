@@ -39,7 +39,8 @@ class PtxEmitter final : public Values {
   // ptx_matrix.cpp
   void matrix(const ir::Node& n);
   void multiply(DType t, Value* sums, Value* left, Value* right);
-  void load_factor(Value* words, NodeId memory, Value* from, Value* stride, bool along_k, bool whole_rows);
+  void load_factor(Value* words, ir::FragmentRole role, NodeId memory, Value* from, Value* stride, bool along_k,
+                   bool whole_rows);
   Value* slot(Value* fragment, unsigned i);  // address of element i of this lane
 
   // ptx_value.cpp

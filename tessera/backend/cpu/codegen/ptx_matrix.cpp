@@ -28,7 +28,7 @@ void PtxEmitter::matrix(const Node& n) {
   const bool transposed = op == MmaOp::load && n.extra != 0;
   const FragmentRole role = fn_[n.args[0]].kind<FragmentRole>();
   if (role != FragmentRole::accumulator)
-    return load_factor(mine, n.args[1], from, stride, (role == FragmentRole::left) != transposed,
+    return load_factor(mine, role, n.args[1], from, stride, (role == FragmentRole::left) != transposed,
                        known_multiple(fn_, n.args[2]) % 8 == 0 && known_multiple(fn_, n.args[3]) % 8 == 0);
   Value* lane = b_.CreateZExt(b_.CreateAnd(linear_thread_id(), b_.getInt32(width - 1)), b_.getInt64Ty());
   Value *group = b_.CreateLShr(lane, 2), *pair = b_.CreateShl(b_.CreateAnd(lane, 3), 1);
@@ -44,7 +44,8 @@ void PtxEmitter::matrix(const Node& n) {
   }
 }
 
-void PtxEmitter::load_factor(Value* words, NodeId memory, Value* from, Value* stride, bool along_k, bool whole_rows) {
+void PtxEmitter::load_factor(Value* words, FragmentRole role, NodeId memory, Value* from, Value* stride, bool along_k,
+                             bool whole_rows) {
   auto* wide = b_.getInt64Ty();
   auto* small = b_.getInt16Ty();
   Value* lane = b_.CreateZExt(b_.CreateAnd(linear_thread_id(), b_.getInt32(width - 1)), wide);
@@ -63,12 +64,13 @@ void PtxEmitter::load_factor(Value* words, NodeId memory, Value* from, Value* st
     b_.SetInsertPoint(no);
   };
   if (fn_[memory].op == Op::shared) {
-    const auto load_rows = [&] {  // see Prelude::matrix_shared_load
+    const bool right = role == FragmentRole::right;
+    const auto load_rows = [&] {  // see Prelude::matrix_shared_load and Prelude::matrix_load
       Value* row = b_.CreateAnd(lane, 7);
       Value* low = b_.CreateAnd(lane, 8);                     // 8 if index o (k if transposed) is in the second half
       Value* high = b_.CreateShl(b_.CreateLShr(lane, 4), 3);  // 8 if the other index is in the second half
-      Value* at = along_k ? b_.CreateAdd(b_.CreateMul(b_.CreateAdd(row, low), stride), high)
-                          : b_.CreateAdd(b_.CreateMul(b_.CreateAdd(row, high), stride), low);
+      Value* at = along_k != right ? b_.CreateAdd(b_.CreateMul(b_.CreateAdd(row, low), stride), high)
+                                   : b_.CreateAdd(b_.CreateMul(b_.CreateAdd(row, high), stride), low);
       Value* address = b_.CreatePtrToInt(b_.CreateGEP(small, from, at), wide);
       auto* word = b_.getInt32Ty();
       auto* four = llvm::StructType::get(context_, {word, word, word, word});
@@ -78,7 +80,8 @@ void PtxEmitter::load_factor(Value* words, NodeId memory, Value* from, Value* st
                                         "=r,=r,=r,=r,l,~{memory}", true);
       auto* call = b_.CreateCall(code, {address});
       call->setConvergent();
-      for (unsigned r = 0; r < 4; ++r) b_.CreateStore(b_.CreateExtractValue(call, r), slot(words, r));
+      for (unsigned r = 0; r < 4; ++r)
+        b_.CreateStore(b_.CreateExtractValue(call, r), slot(words, right && r % 3 != 0 ? 3 - r : r));
     };
     if (whole_rows) {
       load_rows();
