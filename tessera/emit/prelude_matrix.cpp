@@ -77,40 +77,38 @@ std::string Prelude::matrix_shared_load(bool along_k) {
 
 std::string Prelude::matrix_load(ir::FragmentRole role, bool along_k, bool shared, bool aligned, bool index64) {
   const bool by_rows = nvidia(dialect_) && shared, right = by_rows && role == ir::FragmentRole::right;
-  aligned = aligned && by_rows;
+  aligned = aligned && shared && (by_rows || along_k);
   const std::string name =
       fmt::format("tessera_matrix_load{}{}{}{}{}", along_k ? "" : "_transposed", right ? "_right" : "",
                   by_rows ? "_shared" : "", aligned ? "_rows" : "", wide(index64));
   const Place at = place_of_pair(dialect_);
+  const std::string loop = fmt::format("#pragma unroll\n  for (int r = 0; r < {}; ++r) {{\n", matrix_words());
+  const std::string place = fmt::format("    const int o = {}, k = {};\n", at.row, at.column);
+  // Runs `load` if all rows begin at multiples of `bytes`. If this is known, there is no other code.
   std::string body;
+  const auto add_aligned = [&](int bytes, const std::string& load) {
+    body += aligned ? load
+                    : fmt::format(
+                          "  if ((((unsigned long long)from | 2 * (unsigned long long)stride) & {}) == 0) {{\n{}"
+                          "  return;\n  }}\n",
+                          bytes - 1, load);
+  };
   if (by_rows) {
     // For a right factor, the matrices 1 and 2 are swapped, so that each mma instruction reads two adjacent registers.
     const char* row = along_k != right ? "(lane / 8 % 2 * 8 + lane % 8) * stride + lane / 16 * 8"
                                        : "(lane / 16 * 8 + lane % 8) * stride + lane / 8 % 2 * 8";
-    std::string load = fmt::format("{}(words, from + {});", matrix_shared_load(along_k), row);
-    if (right) load += " const unsigned int word = words[1]; words[1] = words[2]; words[2] = word;";
-    if (aligned)
-      return function(name,
-                      fmt::format("void {}(unsigned int* words, const unsigned short* from, {} stride, int lane) {{\n"
-                                  "  {}\n}}",
-                                  name, step_type(index64), load));
-    body += fmt::format(
-        "  if ((((unsigned long long)from | 2 * (unsigned long long)stride) & 15) == 0) {{\n    {}\n    return;\n  "
-        "}}\n",
-        load);
+    add_aligned(
+        16,
+        fmt::format("  {}(words, from + {});\n{}", matrix_shared_load(along_k), row,
+                    right ? "  const unsigned int word = words[1];\n  words[1] = words[2], words[2] = word;\n" : ""));
   }
-  const std::string loop = fmt::format("#pragma unroll\n  for (int r = 0; r < {}; ++r) {{\n", matrix_words());
-  const std::string place = fmt::format("    const int o = {}, k = {};\n", at.row, at.column);
-  if (along_k)  // loads two elements as one word if it is aligned
+  if (along_k && !(by_rows && aligned))  // loads two elements as one word
+    add_aligned(4, loop + place + "    words[r] = *(const unsigned int*)(from + o * stride + k);\n  }\n");
+  if (!aligned)
     body += fmt::format(
-        "  if ((((unsigned long long)from | 2 * (unsigned long long)stride) & 3) == 0) {{\n{0}{1}"
-        "    words[r] = *(const unsigned int*)(from + o * stride + k);\n  }}\n  return;\n  }}\n",
-        loop, place);
-  const char* first = along_k ? "o * stride + k" : "k * stride + o";
-  body += fmt::format(
-      "{0}{1}    const unsigned short* const at = from + ({2});\n"
-      "    words[r] = at[0] | (unsigned int)at[{3}] << 16;\n  }}\n",
-      loop, place, first, along_k ? "1" : "stride");
+        "{0}{1}    const unsigned short* const at = from + ({2});\n"
+        "    words[r] = at[0] | (unsigned int)at[{3}] << 16;\n  }}\n",
+        loop, place, along_k ? "o * stride + k" : "k * stride + o", along_k ? "1" : "stride");
   return function(
       name, fmt::format("void {}(unsigned int* words, const unsigned short* from, {} stride, int lane) {{\n{}}}", name,
                         step_type(index64), body));
