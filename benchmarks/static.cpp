@@ -109,6 +109,13 @@ std::vector<Case> cases() {
     const Array q = Array::empty({1, 32, 4096, 128}, DType::bf16, d);
     scaled_dot_product_attention(q, q, q, {.causal = true}).eval();
   });
+  for (const std::int64_t tokens : {2048, 4096})
+    add("causal attention with gradient, " + std::to_string(tokens) + " tokens", [=](Device d) {
+      const Array q = Array::empty({1, 32, tokens, 128}, DType::f16, d);
+      const auto [y, back] =
+          pullback([](const Array& x) { return scaled_dot_product_attention(x, x, x, {.causal = true}); }, q);
+      back(Array::empty(q.shape(), DType::f16, d)).eval();
+    });
   add("rotary", [](Device d) { rotary(Array::empty({1, 32, 128}, DType::f32, d), 5, {}).eval(); });
   add("sum of 1 GiB", [](Device d) { sum(Array::empty({1 << 28}, DType::f32, d)).eval(); });
   add("argmax of 1 GiB", [](Device d) { argmax(Array::empty({1 << 28}, DType::f32, d)).eval(); });
@@ -232,6 +239,7 @@ std::string reason_for_groups(const std::string& kernel) {
   const std::pair<const char*, const char*> reasons[] = {
       {"linear_f16_vector", "each 16-bit load changes half of a register, so the other half is waited for"},
       {"linear_", "activations and words of the weight do not fit in the registers together"},
+      {"attention_key_gradient", "tiles are copied to shared memory a few elements at a time"},
       {"attention_", "keys are reduced to scores before values are used, for all queries that share them"},
       {"matmul_", "tiles are copied to shared memory a few elements at a time"},
       {"argmax_of_parts", "one block combines the parts, which takes less time than its launch"},

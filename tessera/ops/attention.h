@@ -21,8 +21,8 @@ struct AttentionOptions {
 /// Shapes: q (batch, heads, queries, size), k (batch, key heads, keys, size), v (batch, key heads, keys, value size).
 /// The result is (batch, heads, queries, value size). The number of heads must be a multiple of the number of key
 /// heads; consecutive heads share a key head (Ainslie et al. 2023). 16-bit floats are computed in f32, except that
-/// matrix units round the weights, at most 1, to the dtype of the values. The result is zero for a query that attends
-/// to no key.
+/// matrix units round the weights, at most 1, and in the backward pass the adjoints of the scores, to the dtype of the
+/// operands. The result is zero for a query that attends to no key.
 ///
 /// Scores are computed for a block of queries at a time, so the full score matrix is never stored. For the backward
 /// pass, only the result and one number per query are kept, and the scores are recomputed (Dao et al. 2022).

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches of the kernels of attention with matrix fragments.
+#include "tessera/ops/attention_tile.h"
+
 #include "tessera/device/launch/kernel_family.h"
-#include "tessera/ops/kernels.h"
 
 namespace tessera::ops {
 
@@ -36,6 +37,22 @@ void launch_attention_tile(const AttentionTileSpec& spec, const Array& q, const 
   if (spec.cap) args.push_back(LaunchArgument::scalar(options.cap));
   static auto& family = *new KernelFamily<AttentionTileSpec>(trace_attention_tile);
   family(spec).launch({blocks_of(tokens, heads, q.shape(0)), 1, 1}, std::span(args));
+}
+
+void launch_attention_gradient(const AttentionGradientSpec& spec, const AttentionGradientOperands& o, float scale,
+                               std::initializer_list<Array> gradients) {
+  const std::int64_t heads = o.q.shape(1), key_heads = o.k.shape(1);
+  std::vector<LaunchArgument> args;
+  for (const Array* x : {&o.q, &o.k, &o.v, &o.g, &o.logs, &o.along}) args.push_back(x->view());
+  if (spec.dtype == DType::f16) args.push_back(o.exponents.view());
+  for (const Array& x : gradients) args.push_back(x.view_for_writing());
+  for (const std::int64_t n : {heads, heads / key_heads, o.q.shape(2), o.k.shape(2)})
+    args.push_back(LaunchArgument::index(n));
+  add_strides(args, {&o.q, &o.k, &o.v, &o.g});
+  args.push_back(LaunchArgument::scalar(static_cast<float>(scale * attention_tile::log2_e)));
+  static auto& family = *new KernelFamily<AttentionGradientSpec>(trace_attention_gradient);
+  const Array& rows = spec.keys ? o.k : o.q;
+  family(spec).launch({blocks_of(rows.shape(2), rows.shape(1), rows.shape(0)), 1, 1}, std::span(args));
 }
 
 }  // namespace tessera::ops

@@ -53,7 +53,7 @@ ir::Function trace_attention_tile(const AttentionTileSpec& s) {
     ir::if_(base < end, [&] {
       const ir::Value slot = base / keys_of_tile % stages * stage;
       for_each_piece(me, threads, keys_of_tile, head_size, [&](ir::Value r, ir::Value c) {
-        // HeadRows past the end repeat the last one; their weights are 0.
+        // Rows past the end repeat the last one; their weights are 0.
         const ir::Value from = ir::min(base + r, end - 1), to = slot + r * pitch + c;
         copy_piece(ks, to, k, k_base + from * k.row + c);
         copy_piece(vs, to, v, v_base + from * v.row + c);

@@ -473,7 +473,8 @@ std::int64_t attention_parts(const AttentionSpec& spec, std::int64_t tokens, std
 
 // attention_tile_kernels.cpp
 
-/// The number of queries of a block in attention with matrix fragments.
+/// The number of queries of a block in attention with matrix fragments. In the gradient of keys and values, a block has
+/// as many keys.
 inline constexpr int attention_tile_rows = 64;
 
 /// Attention of many queries with matrix fragments. Rows of keys and values are contiguous, and their strides are
@@ -499,6 +500,27 @@ std::uint64_t attention_tile_shared_bytes(const AttentionTileSpec& spec);
 std::optional<AttentionTileSpec> choose_attention_tile(const Tiles& tiles, DType query, DType cache,
                                                        std::int64_t head_size, std::int64_t queries);
 
+// attention_gradient_kernels.cpp
+
+/// A gradient of attention with matrix fragments, without a window or a cap. Rows of all operands and of the adjoint
+/// are contiguous, and their strides are multiples of 8 elements.
+struct AttentionGradientSpec {
+  DType dtype = DType::f16;
+  std::uint32_t head_size = 64, subgroup = 32;
+  std::uint32_t tile = 64;  ///< keys of a tile; in the gradient of keys, its queries
+  bool keys = false;        ///< the gradient of keys and values; otherwise that of queries
+  bool causal = true;
+  friend bool operator==(const AttentionGradientSpec&, const AttentionGradientSpec&) = default;
+  std::size_t hash() const {
+    return hash_of({static_cast<std::uint64_t>(dtype), head_size | std::uint64_t{tile} << 16, subgroup,
+                    std::uint64_t{keys} | std::uint64_t{causal} << 1});
+  }
+};
+ir::Function trace_attention_gradient(const AttentionGradientSpec& spec);
+/// Returns std::nullopt if the device has no matrix units for the dtype, or the sizes do not fit them.
+std::optional<AttentionGradientSpec> choose_attention_gradient(const Tiles& tiles, DType dtype, std::int64_t head_size,
+                                                               std::int64_t queries, bool keys);
+
 // attention_tile.cpp
 
 /// Returns the array (batch, heads, tokens, size), or a copy if kernels with matrix fragments cannot read its rows.
@@ -514,6 +536,16 @@ struct AttentionTileOptions {
 /// attention_rows. `logs` is the contiguous array (batch, heads, queries) of the spec's `logs`.
 void launch_attention_tile(const AttentionTileSpec& spec, const Array& q, const Array& k, const Array& v,
                            const Array& out, const AttentionTileOptions& options, const Array* logs = nullptr);
+/// The operands of a gradient of attention. q, k, v and the adjoint g are (batch, heads, tokens, size), with rows as
+/// returned by attention_rows. The other arrays are contiguous f32 arrays (batch, heads, queries): the logarithms of
+/// the sums of exponentials; `along`, the dot products of the rows of g and of the result; and for f16 only, numbers n
+/// so that the dot products of the row of g with values are less than 2^(n - 1).
+struct AttentionGradientOperands {
+  Array q, k, v, g, logs, along, exponents;
+};
+/// Computes the gradient of queries, or those of keys and values, into contiguous arrays of their shape and dtype.
+void launch_attention_gradient(const AttentionGradientSpec& spec, const AttentionGradientOperands& operands,
+                               float scale, std::initializer_list<Array> gradients);
 
 // attention_kernels.cpp
 

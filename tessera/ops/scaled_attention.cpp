@@ -111,6 +111,47 @@ bool by_tiles(const Attention& a, const Array& q, const Array& k, const Array& v
   return true;
 }
 
+/// Computes the gradients with matrix units. `along` is as in `backward`. Returns false if the device or the operands
+/// do not fit them.
+bool gradients_by_tiles(Backward& b, const Attention& a, const Array& sums, const Array& along) {
+  const Array &g = b.adjoint(), q = b.operand(0), k = b.operand(1), v = b.operand(2);
+  const auto choose = [&](bool keys) {
+    return ops::choose_attention_gradient(ops::tiles_of(q.device()), q.dtype(), q.shape(3), a.queries, keys);
+  };
+  auto of_queries = choose(false), of_keys = choose(true);
+  if (!of_queries || !of_keys || a.mask || q.shape(3) != v.shape(3) || g.dtype() != q.dtype()) return false;
+  of_queries->causal = of_keys->causal = a.causal;
+  Array exponents;
+  if (q.dtype() == DType::f16) {
+    // Dot products of a row of g with values are at most its sum of magnitudes times the largest value of the key head.
+    const Array largest = max(abs(v.astype(DType::f32)), {2, 3}, true).unsqueeze(2);
+    const Array bounds =
+        sum(abs(g.astype(DType::f32)), {-1}, true).reshape({a.batch, a.key_heads, a.group, a.queries, 1}) * largest;
+    exponents = where(isfinite(bounds), maximum(floor(log2(bounds)), -60) + 2, 0).eval();
+  }
+  const ops::AttentionGradientOperands operands{ops::attention_rows(q),
+                                                ops::attention_rows(k),
+                                                ops::attention_rows(v),
+                                                ops::attention_rows(g),
+                                                sums,
+                                                along,
+                                                exponents};
+  const auto scale = static_cast<float>(a.scale);
+  const auto like = [](const Array& x) { return Array::empty(x.shape(), x.dtype(), x.device()); };
+  b.add(0, [&] {
+    Array dq = like(q);
+    ops::launch_attention_gradient(*of_queries, operands, scale, {dq});
+    return dq;
+  });
+  if (b.needs_adjoint(1) || b.needs_adjoint(2)) {
+    const Array dk = like(k), dv = like(v);
+    ops::launch_attention_gradient(*of_keys, operands, scale, {dk, dv});
+    b.add(1, [&] { return dk; });
+    b.add(2, [&] { return dv; });
+  }
+  return true;
+}
+
 void backward(Backward& b, const Attention& a, const Array& sums) {
   const Array &g = b.adjoint(), q = b.operand(0), k = b.operand(1), v = b.operand(2);
   if (a.mask) static_cast<void>(b.operand(3));  // checks that the mask was not modified
@@ -120,6 +161,7 @@ void backward(Backward& b, const Attention& a, const Array& sums) {
   // The term that all attention weights of a row share: the dot product of the adjoint and the result (Dao et al.,
   // appendix B.2).
   const Array along = sum(g.astype(a.dtype) * b.result().astype(a.dtype), {-1}, true).eval();
+  if (gradients_by_tiles(b, a, sums, along)) return;
   const Device device = q.device();
   const auto zeros = [&](const Array& like) { return Array::zeros(like.shape(), a.dtype, device); };
   Array dq = b.needs_adjoint(0) ? Array::empty(q.shape(), q.dtype(), device) : Array();

@@ -164,6 +164,22 @@ std::vector<Launch> launches() {
                  {2, 2, 70, 200, 120, 0, 16, 32, 0, 3200, 16, 0, 3200, 16, 0, 16, 32},
                  {0.25f},
                  4});
+  // The gradients of 70 queries and 70 keys, in tiles of 16. Two heads share the key head.
+  for (const bool of_keys : {false, true})
+    for (const bool causal : {false, true}) {
+      AttentionGradientSpec s = *choose_attention_gradient(units, DType::f16, 16, 70, of_keys);
+      s.tile = 16, s.causal = causal;
+      std::vector<std::vector<float>> memory = {
+          numbers(140 * 8), numbers(70 * 8), numbers(70 * 8), numbers(140 * 8),
+          numbers(140),     numbers(140),    numbers(140),    numbers((of_keys ? 70 : 140) * 8)};
+      if (of_keys) memory.push_back(numbers(70 * 8));
+      out.push_back({trace_attention_gradient(s),
+                     of_keys ? 2u : 4u,
+                     memory,
+                     {2, 2, 70, 70, 0, 1120, 16, 0, 1120, 16, 0, 1120, 16, 0, 1120, 16},
+                     {0.25f},
+                     4});
+    }
   return out;
 }
 
@@ -186,7 +202,7 @@ TEST(Barriers, RemovingABarrierOrWaitIsDetected) {
         EXPECT_TRUE(f.kind == ir::Finding::Kind::race || f.kind == ir::Finding::Kind::uninitialised) << f.text;
     }
   }
-  EXPECT_EQ(barriers, 1u + 8 * 2 + 2 * (3 + 4) + 2 + 1 + 2 * (3 + 2) + 1 + 3 + 1 + 1 + 3 + 4 + 4);
+  EXPECT_EQ(barriers, 1u + 8 * 2 + 2 * (3 + 4) + 2 + 1 + 2 * (3 + 2) + 1 + 3 + 1 + 1 + 3 + 4 + 4 + 4 * 6);
 }
 
 // No built-in device uses this form of the kernel, so its results are checked here.

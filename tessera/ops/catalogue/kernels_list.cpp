@@ -221,6 +221,14 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
         s->window = s->cap = query == DType::f32 && head_size == 64, s->logs = query == DType::f16;
         add("attention_tile_" + text(query) + "_" + std::to_string(head_size), trace_attention_tile(*s));
       }
+  for (const std::int64_t head_size : {64, 128})
+    for (const DType t : {DType::f16, DType::bf16})
+      for (const bool of_keys : {false, true})
+        if (auto s = choose_attention_gradient(tiles, t, head_size, 64, of_keys)) {
+          ir::Function fn = trace_attention_gradient(*s);
+          std::string name = fn.name + "_" + std::to_string(head_size);
+          add(std::move(name), std::move(fn));
+        }
   for (std::int64_t tokens : {1, 64})
     for (bool window : {false, true}) {
       AttentionSpec s = choose_attention(tiles, DType::f16, 64, tokens, 1);
