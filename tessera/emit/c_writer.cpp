@@ -404,8 +404,8 @@ void CWriter::matrix(const Node& n) {
   const std::string& mine = names_[n.args[0]];
   if (op == MmaOp::multiply) {
     const DType t = fn_[n.args[1]].type.dtype;
-    return line(
-        fmt::format("{}({}, {}, {});", prelude_.matrix_multiply(t), mine, names_[n.args[1]], names_[n.args[2]]));
+    return line(fmt::format("{}({}, {}, {});", prelude_.matrix_multiply(t, n.extra != 0), mine, names_[n.args[1]],
+                            names_[n.args[2]]));
   }
   if (op == MmaOp::fill) return line(fmt::format("{}({}, {});", prelude_.matrix_fill(), mine, take(n.args[1]).s));
   const Text at = take(n.args[2]), stride = take(n.args[3]);
@@ -416,9 +416,12 @@ void CWriter::matrix(const Node& n) {
   const FragmentRole role = fn_[n.args[0]].kind<FragmentRole>();
   if (role != FragmentRole::accumulator) {
     const bool along_k = (role == FragmentRole::left) != transposed;
-    const bool aligned = known_multiple(fn_, n.args[2]) % 8 == 0 && known_multiple(fn_, n.args[3]) % 8 == 0;
-    return line(fmt::format("{}({}, {}, {}, {});", prelude_.matrix_load(role, along_k, shared, aligned, fn_.index64),
-                            mine, from, stride.s, lane));
+    const bool words = fn_[n.args[0]].type.dtype == DType::i8;  // a row of 32 i8 is a row of 16 u16
+    const std::int64_t row = words ? 4 : 8;                     // elements of 16 bytes
+    const bool aligned = known_multiple(fn_, n.args[2]) % row == 0 && known_multiple(fn_, n.args[3]) % row == 0;
+    const std::string load = prelude_.matrix_load(role, along_k, shared, aligned, fn_.index64);
+    if (!words) return line(fmt::format("{}({}, {}, {}, {});", load, mine, from, stride.s, lane));
+    return line(fmt::format("{}({}, (const unsigned short*)({}), 2 * ({}), {});", load, mine, from, stride.s, lane));
   }
   const std::string call =
       op == MmaOp::store ? prelude_.matrix_store_sums(fn_.index64) : prelude_.matrix_load_sums(fn_.index64);

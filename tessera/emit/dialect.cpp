@@ -80,12 +80,11 @@ bool one_of(std::string_view architecture, std::initializer_list<std::string_vie
 // instructions, but with different layouts.
 MatrixUnits amd_matrix_units(std::string_view architecture) {
   if (one_of(architecture, {"gfx908"})) return MatrixUnits::mfma;
-  if (one_of(architecture, {"gfx90a", "gfx94", "gfx950"})) return MatrixUnits::mfma_1k;
+  if (one_of(architecture, {"gfx90a"})) return MatrixUnits::mfma_1k;
+  if (one_of(architecture, {"gfx94", "gfx950"})) return MatrixUnits::mfma_k32;
   return one_of(architecture, {"gfx11"}) ? MatrixUnits::wmma : MatrixUnits::none;
 }
-std::uint32_t matrix_width(MatrixUnits units) {
-  return units == MatrixUnits::mfma || units == MatrixUnits::mfma_1k ? 64 : 32;
-}
+std::uint32_t matrix_width(MatrixUnits units) { return fragment_layout(units) == ir::FragmentLayout::mfma ? 64 : 32; }
 ir::FragmentLayout fragment_layout(MatrixUnits units) {
   switch (units) {
     case MatrixUnits::none: return ir::FragmentLayout::linear;

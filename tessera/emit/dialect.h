@@ -19,12 +19,13 @@ enum class Language : std::uint8_t { opencl, cuda, hip, metal };
 /// The matrix instructions of a device (ir::Op::mma). prelude_matrix.cpp documents which lane stores which elements of
 /// a fragment, with sources.
 enum class MatrixUnits : std::uint8_t {
-  none,     ///< products become loops (emit/mma.h)
-  mma_k8,   ///< NVIDIA from sm_75: mma.sync.m16n8k8 of f16; bf16 products become loops
-  mma_k16,  ///< NVIDIA from sm_80: mma.sync.m16n8k16 of f16 and bf16
-  mfma,     ///< AMD gfx908: v_mfma_f32_16x16x16f16, v_mfma_f32_16x16x8bf16
-  mfma_1k,  ///< AMD gfx90a, gfx94x, gfx950: v_mfma_f32_16x16x16f16, v_mfma_f32_16x16x16bf16_1k
-  wmma      ///< AMD gfx11, waves of 32: v_wmma_f32_16x16x16_f16, ..._bf16
+  none,      ///< products become loops (emit/mma.h)
+  mma_k8,    ///< NVIDIA from sm_75: mma.sync.m16n8k8 of f16; products of bf16 and i8 become loops
+  mma_k16,   ///< NVIDIA from sm_80: mma.sync.m16n8k16 of f16 and bf16, m16n8k32 of i8
+  mfma,      ///< AMD gfx908: v_mfma_f32_16x16x16f16, v_mfma_f32_16x16x8bf16, v_mfma_i32_16x16x16i8
+  mfma_1k,   ///< AMD gfx90a: like mfma, but v_mfma_f32_16x16x16bf16_1k
+  mfma_k32,  ///< AMD gfx94x, gfx950: like mfma_1k, but v_mfma_i32_16x16x32_i8
+  wmma       ///< AMD gfx11, waves of 32: v_wmma_f32_16x16x16_f16, ..._bf16, v_wmma_i32_16x16x16_iu8
 };
 /// Returns the units of an NVIDIA GPU with this compute capability (90 means 9.0). Volta (7.0) is not supported,
 /// because its instructions use different fragment shapes.
@@ -140,7 +141,8 @@ class Prelude {
   std::string matrix_load_sums(bool index64);   ///< (sums, pointer, row stride, column stride, lane)
   std::string matrix_store_sums(bool index64);  ///< same parameters as matrix_load_sums
   std::string matrix_fill();                    ///< (sums, value)
-  std::string matrix_multiply(DType t);         ///< (sums, left words, right words)
+  /// (sums, left words, right words). Adds to the sums, or replaces them.
+  std::string matrix_multiply(DType t, bool replaces);
 
  private:
   std::string function(const std::string& name, const std::string& text);
@@ -148,6 +150,7 @@ class Prelude {
   std::string metal_subgroup(ir::SubgroupOp op, DType t);
   std::string instruction(const std::string& name, const std::string& text);
   std::string matrix_instruction(DType t);
+  std::string matrix_multiply_i8(bool replaces);
   std::string matrix_shared_load(bool along_k);
 
   const Dialect& dialect_;

@@ -156,7 +156,7 @@ class Lowerer {
       case Op::param: return params_[n.imm];
       case Op::local: {
         if (is_fragment(n))
-          return matrices_ ? matrices_->fragment() : b_.fragment(n.kind<FragmentRole>(), n.type.dtype);
+          return matrices_ ? matrices_->fragment(n.type.dtype) : b_.fragment(n.kind<FragmentRole>(), n.type.dtype);
         const bool each = split(n.type);
         return b_.local({memory_dtype(n.type.dtype), each ? std::uint8_t{1} : n.type.lanes},
                         n.imm * (each ? n.type.lanes : 1));
@@ -266,9 +266,7 @@ class Lowerer {
             return wide ? expand_math64(b_, op, a, other(1)) : expand_math(b_, op, a, other(1), target_.fast_f64);
         }
         return b_.math(n.kind<MathOp>(), a, other(1), other(2));
-      case Op::dot4:
-        return target_.dot4 ? b_.dot4(n.kind<Dot4Signs>(), a, other(1), other(2))
-                            : expand_dot4(b_, n.kind<Dot4Signs>(), a, other(1), other(2));
+      case Op::dot4: return dot4(n.kind<Dot4Signs>(), a, other(1), other(2));
       case Op::subgroup: return subgroup(n, a, other(1));
       case Op::block_reduce:
         return block_operations_ ? block_operations_->reduce(n.kind<ReduceOp>(), a)
@@ -400,6 +398,9 @@ class Lowerer {
              "Use for_each_element and for_each_row");
     return places_->place(what, static_cast<std::int64_t>(b_.node(k).imm));
   }
+  NodeId dot4(Dot4Signs signs, NodeId x, NodeId y, NodeId sum) {
+    return target_.dot4 ? b_.dot4(signs, x, y, sum) : expand_dot4(b_, signs, x, y, sum);
+  }
   void matrix(const Node& n) {
     const MmaOp op = n.kind<MmaOp>();
     if (op == MmaOp::convert || op == MmaOp::reduce_rows) {
@@ -417,7 +418,12 @@ class Lowerer {
     }
     if (op == MmaOp::multiply) {
       const NodeId c = value(n.args[0]), x = value(n.args[1]), y = value(n.args[2]);
-      return matrices_ ? matrices_->multiply(c, x, y) : b_.mma_multiply(c, x, y);
+      const bool replaces = n.extra != 0;
+      if (!matrices_) return b_.mma_multiply(c, x, y, replaces);
+      if (replaces) matrices_->fill(c, b_.constant(DType::f32, 0));
+      if (in_[n.args[1]].type.dtype != DType::i8) return matrices_->multiply(c, x, y);
+      return matrices_->multiply_words(
+          c, x, y, [&](NodeId a, NodeId b, NodeId sum) { return dot4(Dot4Signs::signed_signed, a, b, sum); });
     }
     if (op == MmaOp::fill) {
       const NodeId c = value(n.args[0]), v = value(n.args[1]);
@@ -428,6 +434,7 @@ class Lowerer {
       return matrices_ ? matrices_->store(f, memory, at, stride) : b_.mma_store(f, memory, at, stride);
     if (!matrices_) return b_.mma_load(f, memory, at, stride, n.extra != 0);
     const Node& from = in_[n.args[0]];
+    if (from.type.dtype == DType::i8) return matrices_->load_words(f, memory, at, stride);
     matrices_->load(f, from.kind<FragmentRole>(), memory, at, stride, n.extra != 0,
                     [&](NodeId element) { return cast(from.type.dtype, DType::f32, element); });
   }
@@ -517,8 +524,9 @@ std::uint8_t access_lanes(const Function& fn, const Node& access) {
 
 bool keeps_fragments(const Function& fn, const Target& target) {
   if (!target.mma || fn.threads_per_block() % target.mma_width != 0) return false;
-  return target.mma_bf16 ||
-         std::ranges::none_of(fn.nodes, [](const Node& n) { return is_fragment(n) && n.type.dtype == DType::bf16; });
+  return target.mma_bf16 || std::ranges::none_of(fn.nodes, [](const Node& n) {
+           return is_fragment(n) && (n.type.dtype == DType::bf16 || n.type.dtype == DType::i8);
+         });
 }
 
 Function lower(const Function& fn, const Target& target) { return Lowerer(fn, target).run(); }

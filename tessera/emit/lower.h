@@ -32,8 +32,8 @@ struct Target {
   bool block_operations = true;  ///< if false, block_reduce and block_scan become shared memory, barriers and subgroup
                                  ///< sums
   /// mma and fragments are supported if the number of threads in a block is a multiple of `mma_width` and the factors
-  /// are f16, or bf16 if `mma_bf16` is true. They keep their dtypes, but bf16 memory is u16 if `bf16_convert` is false.
-  /// In other kernels, each lane runs mma as loops (see mma.h).
+  /// are f16, or bf16 and i8 if `mma_bf16` is true. They keep their dtypes, but bf16 memory is u16 if `bf16_convert` is
+  /// false. In other kernels, each lane runs mma as loops (see mma.h).
   bool mma = false;
   bool mma_bf16 = true;
   std::uint32_t mma_width = 1;
@@ -61,6 +61,6 @@ std::uint8_t access_lanes(const ir::Function& fn, const ir::Node& access);
 bool keeps_fragments(const ir::Function& fn, const Target& target);
 
 /// Increase this when a change in lowering or emission changes the result for any kernel. Part of every cache key.
-inline constexpr int lowering_version = 13;
+inline constexpr int lowering_version = 14;
 
 }  // namespace tessera::emit

@@ -10,6 +10,7 @@ using ir::NodeId;
 
 namespace {
 constexpr std::int64_t side = ir::fragment_side, elements = side * side;
+constexpr std::int64_t row_words = ir::fragment_depth(DType::i8) / 4;  // of a factor of i8
 }  // namespace
 
 // Index arithmetic never wraps, so the operation is marked as no-wrap.
@@ -65,7 +66,9 @@ NodeId MatrixLoops::element(NodeId accumulator, NodeId e) {
   return b_.subgroup(ir::SubgroupOp::shuffle, own, b_.binary(BinaryOp::rem, e, lanes));
 }
 
-NodeId MatrixLoops::fragment() { return b_.local({DType::f32}, elements); }
+NodeId MatrixLoops::fragment(DType t) {
+  return t == DType::i8 ? b_.local({DType::u32}, side * row_words) : b_.local({DType::f32}, elements);
+}
 
 void MatrixLoops::load(NodeId fragment, ir::FragmentRole role, NodeId memory, NodeId at, NodeId stride, bool transposed,
                        const std::function<NodeId(NodeId)>& to_f32) {
@@ -74,6 +77,14 @@ void MatrixLoops::load(NodeId fragment, ir::FragmentRole role, NodeId memory, No
     b_.store(fragment, place, to_f32(b_.load(memory, from)));
   };
   role == ir::FragmentRole::accumulator ? for_each_lane_element(element) : every_element(element);
+}
+
+void MatrixLoops::load_words(NodeId fragment, NodeId memory, NodeId at, NodeId stride) {
+  loop(number(side), [&](NodeId o) {
+    loop(number(row_words), [&](NodeId w) {
+      b_.store(fragment, plus(times(o, number(row_words)), w), b_.load(memory, plus(plus(at, times(o, stride)), w)));
+    });
+  });
 }
 
 void MatrixLoops::fill(NodeId accumulator, NodeId value) {
@@ -90,6 +101,17 @@ void MatrixLoops::multiply(NodeId accumulator, NodeId left, NodeId right) {
       b_.store(sum, number(0), b_.binary(BinaryOp::add, b_.load(sum, number(0)), b_.binary(BinaryOp::mul, a, b)));
     });
     b_.store(accumulator, place, b_.load(sum, number(0)));
+  });
+}
+
+void MatrixLoops::multiply_words(NodeId accumulator, NodeId left, NodeId right,
+                                 const std::function<NodeId(NodeId, NodeId, NodeId)>& dot4) {
+  for_each_lane_element([&](NodeId i, NodeId j, NodeId place) {
+    NodeId sum = b_.constant(DType::i32, 0);
+    for (std::int64_t w = 0; w < row_words; ++w)
+      sum = dot4(b_.load(left, plus(times(i, number(row_words)), number(w))),
+                 b_.load(right, plus(times(j, number(row_words)), number(w))), sum);
+    b_.store(accumulator, place, b_.binary(BinaryOp::add, b_.load(accumulator, place), b_.cast(DType::f32, sum)));
   });
 }
 

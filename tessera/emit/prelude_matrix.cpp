@@ -22,6 +22,11 @@
 // v_mfma_f32_16x16x8bf16 has k = 2 (l / 16) + 0..1. It is called with elements 0 and 1, then with elements 2 and 3, so
 // it adds the 16 products in a different order.
 //
+// A factor of i8 has k up to 32. Two adjacent elements are in the place of a 16-bit element, so that it is loaded like
+// one. This is the layout of m16n8k32 (PTX ISA, "Matrix Fragments for mma.m16n8k32") and of v_mfma_i32_16x16x32_i8.
+// Instructions with k up to 16 are called twice with parts of the words. The order of k does not matter, because it is
+// the same in both factors.
+//
 // RDNA 3 (AMD, "RDNA3 Instruction Set Architecture", 7.9; waves of 32), in lane l:
 // - a and b: o = l % 16 and all 16 k. Both halves of the wave store the same elements.
 // - Float i of c and d: row l % 16, column 2i + l / 16.
@@ -194,7 +199,63 @@ std::string Prelude::matrix_instruction(DType t) {
                                  name, factor, matrix_sums(), call));
 }
 
-std::string Prelude::matrix_multiply(DType t) {
+// The sums of an instruction are i32. On NVIDIA they begin at the bits of 1.5 * 2^23, so that their bits are a float
+// that is larger by this number; this is faster than a conversion.
+std::string Prelude::matrix_multiply_i8(bool replaces) {
+  const bool rdna = wave_of_32(dialect_), k32 = dialect_.matrix == MatrixUnits::mfma_k32;
+  const std::string name = replaces ? "tessera_matrix_product_i8" : "tessera_matrix_multiply_i8";
+  const char* into = replaces ? "=" : "+=";
+  std::string one, body;
+  if (nvidia(dialect_)) {
+    one = instruction(
+        "tessera_instruction_m16n8k32_i8",
+        "void tessera_instruction_m16n8k32_i8(int* sums, unsigned int a0, unsigned int a1, unsigned int a2, unsigned "
+        "int a3, unsigned int b0, unsigned int b1) {\n"
+        "  asm volatile(\"mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, "
+        "%9}, {%0, %1, %2, %3};\"\n"
+        "      : \"+r\"(sums[0]), \"+r\"(sums[1]), \"+r\"(sums[2]), \"+r\"(sums[3])\n"
+        "      : \"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"r\"(b0), \"r\"(b1));\n}");
+    body = fmt::format(
+        "#pragma unroll\n  for (int n = 0; n < 2; ++n) {{\n"
+        "    int part[4] = {{0x4b400000, 0x4b400000, 0x4b400000, 0x4b400000}};\n"
+        "    {}(part, a[0], a[1], a[2], a[3], b[n], b[n + 2]);\n"
+        "#pragma unroll\n    for (int i = 0; i < 4; ++i) sums[4 * n + i] {} __int_as_float(part[i]) - 12582912.0f;\n"
+        "  }}\n",
+        one, into);
+  } else {
+    const char* factor = rdna ? "int __attribute__((ext_vector_type(4)))" : k32 ? "long" : "int";
+    const char* which = rdna ? "wmma_16x16x16_i8" : k32 ? "mfma_16x16x32_i8" : "mfma_16x16x16_i8";
+    const char* call = rdna  ? "__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, a, true, b, c, false)"
+                       : k32 ? "__builtin_amdgcn_mfma_i32_16x16x32_i8(a, b, c, 0, 0, 0)"
+                             : "__builtin_amdgcn_mfma_i32_16x16x16i8(a, b, c, 0, 0, 0)";
+    one = std::string("tessera_instruction_") + which;
+    instruction(one, fmt::format("void {0}(int* sums, const unsigned int* left, const unsigned int* right) {{\n"
+                                 "  typedef {1} factor;\n"
+                                 "  typedef int __attribute__((ext_vector_type({2}))) sum;\n"
+                                 "  factor a, b;\n  sum c;\n"
+                                 "  __builtin_memcpy(&a, left, sizeof(a));\n  __builtin_memcpy(&b, right, sizeof(b));\n"
+                                 "  __builtin_memcpy(&c, sums, sizeof(c));\n"
+                                 "  c = {3};\n  __builtin_memcpy(sums, &c, sizeof(c));\n}}",
+                                 one, factor, matrix_sums(), call));
+    body = fmt::format("  int part[{}] = {{0}};\n", matrix_sums());
+    for (std::uint32_t word = 0; word < matrix_words(); word += rdna ? 4 : k32 ? 2 : 1)
+      body += fmt::format("  {0}(part, b + {1}, a + {1});\n", one, word);
+    body +=
+        fmt::format("#pragma unroll\n  for (int e = 0; e < {}; ++e) sums[e] {} (float)part[e];\n", matrix_sums(), into);
+  }
+  return function(
+      name, fmt::format("void {}(float* sums, const unsigned int* a, const unsigned int* b) {{\n{}}}", name, body));
+}
+
+std::string Prelude::matrix_multiply(DType t, bool replaces) {
+  if (t == DType::i8) return matrix_multiply_i8(replaces);
+  if (replaces) {
+    const std::string fill = matrix_fill(), add = matrix_multiply(t, false);
+    const std::string name = "tessera_matrix_product_" + std::string(dtype_name(t));
+    return function(name, fmt::format("void {}(float* sums, const unsigned int* a, const unsigned int* b) {{\n"
+                                      "  {}(sums, 0.0f);\n  {}(sums, a, b);\n}}",
+                                      name, fill, add));
+  }
   const std::string one = matrix_instruction(t);
   const std::string name = "tessera_matrix_multiply_" + std::string(dtype_name(t));
   std::string body;

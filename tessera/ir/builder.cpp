@@ -160,14 +160,14 @@ NodeId Builder::fragment(FragmentRole role, DType dtype) {
   require(fn_.kind == KernelKind::block, "matrix operations require subgroups, but this is a map kernel",
           "Declare the kernel with block(...)");
   const bool sums = role == FragmentRole::accumulator;
-  require(sums ? dtype == DType::f32 : dtype == DType::f16 || dtype == DType::bf16,
-          sums ? "an accumulator must be f32" : "the factors of a matrix product must be f16 or bf16",
+  require(sums ? dtype == DType::f32 : dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::i8,
+          sums ? "an accumulator must be f32" : "the factors of a matrix product must be f16, bf16 or i8",
           "This one is " + std::string(dtype_name(dtype)));
   return add_shared({.op = Op::local,
                      .sub = sub(role),
                      .type = {dtype},
                      .extra = static_cast<std::uint32_t>(++memories_),
-                     .imm = fragment_side * fragment_side});
+                     .imm = fragment_side * fragment_depth(dtype)});
 }
 
 // Pure nodes.
@@ -500,14 +500,23 @@ Node Builder::matrix_access(MmaOp op, NodeId fragment, NodeId memory, NodeId ind
   require(m.op != Op::local, "a matrix must be in memory that threads share", "Use a buffer or shared memory");
   // For devices without 16-bit floats, lowered functions store these as u16.
   const bool bits = index_type_ != DType::index && m.type.dtype == DType::u16 && dtype_size(f.type.dtype) == 2;
-  require(m.type == f.type || bits, "mma " + std::string(name_of(op)) + " of a matrix of " + type_name(f.type) +
-                                        " does not match memory of " + type_name(m.type));
+  if (f.type.dtype == DType::i8) {
+    require(m.type == Type{DType::u32},
+            "the i8 factors of a matrix product are loaded from memory of u32, not of " + type_name(m.type),
+            "Store four numbers in each u32");
+  } else {
+    require(m.type == f.type || bits, "mma " + std::string(name_of(op)) + " of a matrix of " + type_name(f.type) +
+                                          " does not match memory of " + type_name(m.type));
+  }
   return {.op = Op::mma, .sub = sub(op), .type = f.type, .args = {fragment, memory, index, stride}};
 }
 void Builder::mma_load(NodeId fragment, NodeId memory, NodeId index, NodeId stride, bool transposed) {
   check_fragment(fragment, FragmentRole::none, MmaOp::load);
   Node n = matrix_access(MmaOp::load, fragment, memory, index, stride);
   n.extra = transposed;
+  const Node& f = fn_.nodes[fragment];
+  require(f.type.dtype != DType::i8 || transposed == (f.kind<FragmentRole>() == FragmentRole::right),
+          "the words of i8 factors are along k, so right factors are loaded transposed and left factors are not");
   append(add(n));
 }
 void Builder::mma_fill(NodeId accumulator, NodeId value) {
@@ -517,13 +526,17 @@ void Builder::mma_fill(NodeId accumulator, NodeId value) {
           "Use cast<float>(...)");
   append(add({.op = Op::mma, .sub = sub(MmaOp::fill), .type = {DType::f32}, .args = {accumulator, value}}));
 }
-void Builder::mma_multiply(NodeId accumulator, NodeId left, NodeId right) {
+void Builder::mma_multiply(NodeId accumulator, NodeId left, NodeId right, bool replaces) {
   check_fragment(accumulator, FragmentRole::accumulator, MmaOp::multiply);
   check_fragment(left, FragmentRole::left, MmaOp::multiply);
   check_fragment(right, FragmentRole::right, MmaOp::multiply);
   require(type(left) == type(right),
           "the factors of a matrix product have different types: " + describe(left) + " and " + describe(right));
-  append(add({.op = Op::mma, .sub = sub(MmaOp::multiply), .type = {DType::f32}, .args = {accumulator, left, right}}));
+  append(add({.op = Op::mma,
+              .sub = sub(MmaOp::multiply),
+              .type = {DType::f32},
+              .extra = replaces,
+              .args = {accumulator, left, right}}));
 }
 void Builder::mma_store(NodeId accumulator, NodeId memory, NodeId index, NodeId stride) {
   check_fragment(accumulator, FragmentRole::accumulator, MmaOp::store);
@@ -532,6 +545,7 @@ void Builder::mma_store(NodeId accumulator, NodeId memory, NodeId index, NodeId 
 void Builder::mma_convert(NodeId left, NodeId accumulator) {
   check_fragment(left, FragmentRole::left, MmaOp::convert);
   check_fragment(accumulator, FragmentRole::accumulator, MmaOp::convert);
+  require(type(left).dtype != DType::i8, "mma convert rounds to factors of a matrix product of f16 or bf16, not of i8");
   append(add({.op = Op::mma, .sub = sub(MmaOp::convert), .type = type(left), .args = {left, accumulator}}));
 }
 void Builder::mma_reduce_rows(ReduceOp op, NodeId local, NodeId accumulator) {

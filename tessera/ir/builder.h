@@ -78,7 +78,7 @@ class Builder {
   // Matrix fragments. All threads of a subgroup execute these statements together. See MmaOp.
   void mma_load(NodeId fragment, NodeId memory, NodeId index, NodeId stride, bool transposed);
   void mma_fill(NodeId accumulator, NodeId value);
-  void mma_multiply(NodeId accumulator, NodeId left, NodeId right);
+  void mma_multiply(NodeId accumulator, NodeId left, NodeId right, bool replaces = false);
   void mma_store(NodeId accumulator, NodeId memory, NodeId index, NodeId stride);
   void mma_convert(NodeId left, NodeId accumulator);
   void mma_reduce_rows(ReduceOp op, NodeId local, NodeId accumulator);

@@ -81,20 +81,25 @@ enum class Op : std::uint8_t {
 /// Returns the name of the operation in the text form.
 std::string_view op_name(Op op);
 
-/// The role of a local in matrix products. A fragment is a 16 x 16 matrix that is distributed over the lanes of one
-/// subgroup in a device-specific layout. `left` and `right` (a and b) have dtype f16 or bf16; `accumulator` (c) has
-/// f32.
+/// The role of a local in matrix products. A fragment is a matrix that is distributed over the lanes of one subgroup in
+/// a device-specific layout. `accumulator` (c) is a 16 x 16 matrix of f32. `left` and `right` (a and b) are 16 x 16
+/// matrices of f16 or bf16, or 16 x 32 and 32 x 16 matrices of i8.
 enum class FragmentRole : std::uint8_t { none, left, right, accumulator, count_ };
 inline constexpr std::uint32_t fragment_side = 16;  ///< number of rows and of columns
 inline constexpr std::uint32_t fragment_elements = fragment_side * fragment_side;
+/// The number of columns of a left factor and of rows of a right factor.
+constexpr std::uint32_t fragment_depth(DType factor) { return factor == DType::i8 ? 2 * fragment_side : fragment_side; }
 /// The operations of mma. Index, stride and value must be the same in all lanes of the subgroup.
 enum class MmaOp : std::uint8_t {
   load,  ///< (fragment, memory, index, stride): element (i, j) is memory[index + i * stride + j], or memory[index + j *
-         ///< stride + i] if transposed. The memory is a buffer or shared memory with the fragment's dtype
+         ///< stride + i] if transposed. The memory is a buffer or shared memory with the fragment's dtype. Factors of
+         ///< i8 are loaded from u32 words of four elements with adjacent k, the first of them in the lowest byte: index
+         ///< and stride count words, a left factor is not transposed, and a right factor is
   fill,  ///< (accumulator, value): sets all elements
-  multiply,     ///< (accumulator, left, right): c += a * b; the sum is computed in f32 in any order
-  store,        ///< (accumulator, memory, index, stride): writes element (i, j) to memory[index + i * stride + j]
-  convert,      ///< (left, accumulator): rounds the elements of the accumulator to the dtype of the left factor
+  multiply,  ///< (accumulator, left, right): c += a * b, or c = a * b if extra is 1. The sum is computed in f32 in any
+             ///< order. A sum of products of i8 is exact while its magnitude is at most 2^24
+  store,     ///< (accumulator, memory, index, stride): writes element (i, j) to memory[index + i * stride + j]
+  convert,   ///< (left, accumulator): rounds the elements of the accumulator to the dtype of the left factor
   reduce_rows,  ///< (local, accumulator): imm is a ReduceOp, sum or max. Reduces each row to a number, and stores the
                 ///< number of a row at its slot (see PlaceOf) of a local array of f32, in all lanes that have this row
   count_

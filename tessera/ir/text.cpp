@@ -109,6 +109,7 @@ class Printer {
     const std::string start = fmt::format("mma_{} ", name_of(n.kind<MmaOp>()));
     if (n.kind<MmaOp>() == MmaOp::reduce_rows)
       return fmt::format("mma_reduce_rows_{} {}", name_of(static_cast<ReduceOp>(n.imm)), list(n));
+    if (n.kind<MmaOp>() == MmaOp::multiply) return start + list(n) + (n.extra ? " replacing" : "");
     if (n.kind<MmaOp>() != MmaOp::load && n.kind<MmaOp>() != MmaOp::store) return start + list(n);
     return start + fmt::format("{}, {}[{}] stride {}{}", value(n.args[0]), value(n.args[1]), value(n.args[2]),
                                value(n.args[3]), n.extra ? " transposed" : "");

@@ -252,6 +252,10 @@ void Fragment::multiply_add(const Fragment& left, const Fragment& right, const c
   builder().at(file, line);
   builder().mma_multiply(id_, left.id_, right.id_);
 }
+void Fragment::multiply(const Fragment& left, const Fragment& right, const char* file, int line) const {
+  builder().at(file, line);
+  builder().mma_multiply(id_, left.id_, right.id_, true);
+}
 void Fragment::store(BufferRef memory, Operand index, Operand stride) const {
   builder().mma_store(id_, memory.id(), index.own().id(), stride.own().id());
 }

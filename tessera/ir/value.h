@@ -177,7 +177,7 @@ Value scalar_param(std::string name, DType dtype);
 BufferRef shared(DType dtype, std::uint64_t count);
 BufferRef local_array(DType dtype, std::uint64_t count);
 
-/// A 16 x 16 matrix that is distributed over the lanes of a subgroup. All threads of the subgroup must call each member
+/// A matrix that is distributed over the lanes of a subgroup. All threads of the subgroup must call each member
 /// together, with the same index, stride and value. See MmaOp.
 class Fragment {
  public:
@@ -188,6 +188,9 @@ class Fragment {
   void fill(Operand value) const;
   void multiply_add(const Fragment& left, const Fragment& right, const char* file = __builtin_FILE(),
                     int line = __builtin_LINE()) const;
+  /// Sets this accumulator to left * right.
+  void multiply(const Fragment& left, const Fragment& right, const char* file = __builtin_FILE(),
+                int line = __builtin_LINE()) const;
   void store(BufferRef memory, Operand index, Operand stride) const;
   void convert(const Fragment& accumulator) const;  ///< sets this left factor
   /// For accumulators: this lane's element number k (see PlaceOf).

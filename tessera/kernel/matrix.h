@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of 16 x 16 matrices, computed by the threads of a subgroup. Devices with matrix units use them (see the
-// table in docs/kernels.md); others use loops. Only block kernels can use these operations. All threads of the subgroup
-// must call each operation together, with the same index, stride and value, except for accesses to single elements.
+// Products of matrices with 16 rows and columns, computed by the threads of a subgroup. Devices with matrix units use
+// them (see the table in docs/kernels.md); others use loops. Only block kernels can use these operations. All threads
+// of the subgroup must call each operation together, with the same index, stride and value, except for accesses to
+// single elements.
 #pragma once
 
 #include "tessera/kernel/control.h"
@@ -11,8 +12,15 @@ namespace tessera {
 
 /// The number of rows and of columns of the matrices.
 inline constexpr int matrix_side = static_cast<int>(ir::fragment_side);
+/// The number of columns of a left matrix and of rows of a right matrix of T: 32 for std::int8_t, otherwise 16.
+template <class T>
+inline constexpr int matrix_depth = static_cast<int>(ir::fragment_depth(dtype_v<T>));
 
 namespace detail {
+
+// The type in memory of a matrix of T. Numbers of 8 bits are loaded four at a time.
+template <class T>
+using MatrixMemory = std::conditional_t<std::same_as<T, std::int8_t>, std::uint32_t, T>;
 
 template <class T, class M>
 constexpr bool check_matrix_memory() {
@@ -22,11 +30,11 @@ constexpr bool check_matrix_memory() {
   if constexpr (requires { typename M::kernel_memory; }) {
     static_assert(!std::derived_from<M, LocalArray<std::remove_const_t<typename M::kernel_memory>>>,
                   "a matrix must be in memory that threads share: a Buffer or Shared");
-    constexpr bool same = std::same_as<std::remove_const_t<typename M::kernel_memory>, T>;
+    constexpr bool same = std::same_as<std::remove_const_t<typename M::kernel_memory>, MatrixMemory<T>>;
     static_assert(
         same,
-        "the matrix and the memory have different types: left and right matrices are loaded without conversion, "
-        "accumulators are float");
+        "the matrix and the memory have different types: left and right matrices are loaded without conversion (those "
+        "of std::int8_t from std::uint32_t), accumulators are float");
     return same;
   }
   return false;
@@ -36,12 +44,14 @@ constexpr bool check_matrix_memory() {
 template <class T>
 class MatrixHandle {
  public:
-  /// Loads element (i, j) from memory[index + i * stride + j]. `memory` is a Buffer or Shared of T.
+  /// Loads element (i, j) from memory[index + i * stride + j]. `memory` is a Buffer or Shared of T. A left matrix of
+  /// std::int8_t loads elements (i, 4 j) to (i, 4 j + 3) from the bytes, lowest first, of a std::uint32_t.
   template <class M>
   void load(const M& memory, Subscript index, Subscript stride) const {
     if constexpr (check_matrix_memory<T, M>()) mma_load(id_, memory.memory(), index.node(), stride.node(), false);
   }
-  /// Loads element (i, j) from memory[index + j * stride + i].
+  /// Loads element (i, j) from memory[index + j * stride + i]. A right matrix of std::int8_t loads elements (4 i, j) to
+  /// (4 i + 3, j) from the bytes of a std::uint32_t.
   template <class M>
   void load_transposed(const M& memory, Subscript index, Subscript stride) const {
     if constexpr (check_matrix_memory<T, M>()) mma_load(id_, memory.memory(), index.node(), stride.node(), true);
@@ -58,7 +68,8 @@ class MatrixHandle {
 
 template <class T>
 constexpr void check_factor() {
-  static_assert(is_16bit_float<T>, "the factors of a matrix product must be half or bfloat16; sums are float");
+  static_assert(is_16bit_float<T> || std::same_as<T, std::int8_t>,
+                "the factors of a matrix product must be half, bfloat16 or std::int8_t; sums are float");
 }
 
 }  // namespace detail
@@ -77,8 +88,8 @@ struct MatrixRow {
 
 class MatrixAccumulator;
 
-/// The left operand of a matrix product, with 16 rows and 16 columns. T is half or bfloat16. Copies denote the same
-/// matrix.
+/// The left operand of a matrix product, with 16 rows and 16 columns. T is half, bfloat16 or std::int8_t, which has 32
+/// columns and is loaded without transposing. Copies denote the same matrix.
 template <class T>
 class MatrixLeft : public detail::MatrixHandle<T> {
  public:
@@ -87,13 +98,14 @@ class MatrixLeft : public detail::MatrixHandle<T> {
       : detail::MatrixHandle<T>(ir::FragmentRole::left, file, line) {
     detail::check_factor<T>();
   }
-  /// Rounds the elements of `from` to T. This needs no memory, so that a product can be multiplied again.
+  /// Rounds the elements of `from` to T, half or bfloat16. This needs no memory, so that a product can be multiplied
+  /// again.
   inline void convert(const MatrixAccumulator& from, const char* file = __builtin_FILE(),
                       int line = __builtin_LINE()) const;
 };
 
-/// The right operand of a matrix product, with 16 rows and 16 columns. T must be the same as for the left operand.
-/// Copies denote the same matrix.
+/// The right operand of a matrix product, with 16 rows and 16 columns. T must be the same as for the left operand. If
+/// it is std::int8_t, the matrix has 32 rows and is loaded transposed. Copies denote the same matrix.
 template <class T>
 class MatrixRight : public detail::MatrixHandle<T> {
  public:
@@ -116,14 +128,18 @@ class MatrixAccumulator : public detail::MatrixHandle<float> {
   /// Sets every element to `value`.
   void fill(detail::Arg<float> value) const { detail::mma_fill(fragment(), value.node()); }
   /// Adds the matrix product of left and right. The sum is computed in float in any order. The product of two elements
-  /// is exact unless it overflows float (bfloat16 only).
+  /// is exact unless it overflows float (bfloat16 only). A sum of products of std::int8_t is exact while its magnitude
+  /// is at most 2^24.
   template <class A, class B>
   void multiply_add(const MatrixLeft<A>& left, const MatrixRight<B>& right, const char* file = __builtin_FILE(),
                     int line = __builtin_LINE()) const {
-    static_assert(std::same_as<A, B>,
-                  "the factors of a matrix product have different types: use half or bfloat16 for both");
-    detail::note(file, line);
-    if constexpr (std::same_as<A, B>) detail::mma_multiply(fragment(), left.fragment(), right.fragment());
+    product(left, right, false, file, line);
+  }
+  /// Sets the elements to the matrix product of left and right. See multiply_add.
+  template <class A, class B>
+  void multiply(const MatrixLeft<A>& left, const MatrixRight<B>& right, const char* file = __builtin_FILE(),
+                int line = __builtin_LINE()) const {
+    product(left, right, true, file, line);
   }
   /// Returns an element in the lane to which it belongs.
   Val<float> operator[](const MatrixElement& e) const {
@@ -143,10 +159,21 @@ class MatrixAccumulator : public detail::MatrixHandle<float> {
       detail::mma_store(fragment(), memory.memory(), index.node(), stride.node());
     }
   }
+
+ private:
+  template <class A, class B>
+  void product(const MatrixLeft<A>& left, const MatrixRight<B>& right, bool replaces, const char* file,
+               int line) const {
+    static_assert(std::same_as<A, B>,
+                  "the factors of a matrix product have different types: use half, bfloat16 or std::int8_t for both");
+    detail::note(file, line);
+    if constexpr (std::same_as<A, B>) detail::mma_multiply(fragment(), left.fragment(), right.fragment(), replaces);
+  }
 };
 
 template <class T>
 void MatrixLeft<T>::convert(const MatrixAccumulator& from, const char* file, int line) const {
+  static_assert(detail::is_16bit_float<T>, "convert() rounds to half or bfloat16");
   detail::note(file, line);
   detail::mma_convert(this->fragment(), from.fragment());
 }

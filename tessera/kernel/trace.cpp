@@ -175,8 +175,8 @@ void mma_load(ir::NodeId fragment, ir::NodeId memory, ir::NodeId index, ir::Node
   builder().mma_load(fragment, memory, index, stride, transposed);
 }
 void mma_fill(ir::NodeId accumulator, ir::NodeId value) { builder().mma_fill(accumulator, value); }
-void mma_multiply(ir::NodeId accumulator, ir::NodeId left, ir::NodeId right) {
-  builder().mma_multiply(accumulator, left, right);
+void mma_multiply(ir::NodeId accumulator, ir::NodeId left, ir::NodeId right, bool replaces) {
+  builder().mma_multiply(accumulator, left, right, replaces);
 }
 void mma_store(ir::NodeId accumulator, ir::NodeId memory, ir::NodeId index, ir::NodeId stride) {
   builder().mma_store(accumulator, memory, index, stride);

@@ -97,7 +97,7 @@ ir::NodeId block_uniform(ir::NodeId a);
 ir::NodeId fragment(ir::FragmentRole role, DType dtype);
 void mma_load(ir::NodeId fragment, ir::NodeId memory, ir::NodeId index, ir::NodeId stride, bool transposed);
 void mma_fill(ir::NodeId accumulator, ir::NodeId value);
-void mma_multiply(ir::NodeId accumulator, ir::NodeId left, ir::NodeId right);
+void mma_multiply(ir::NodeId accumulator, ir::NodeId left, ir::NodeId right, bool replaces);
 void mma_store(ir::NodeId accumulator, ir::NodeId memory, ir::NodeId index, ir::NodeId stride);
 void mma_convert(ir::NodeId left, ir::NodeId accumulator);
 void mma_reduce_rows(ir::ReduceOp op, ir::NodeId local, ir::NodeId accumulator);

@@ -95,7 +95,9 @@ Traffic traffic_of(const DryLaunch& launch) {
         fn,
         [&](const ir::Node& n) {
           if (!is(ir::read_memory(n)) && !is(ir::written_memory(n))) return 0.0;
-          return n.op == ir::Op::mma ? 8.0 : n.op == ir::Op::async ? static_cast<double>(n.imm) : n.type.lanes;
+          return n.op == ir::Op::mma     ? (n.type.dtype == DType::i8 ? 4.0 : 8.0)
+                 : n.op == ir::Op::async ? static_cast<double>(n.imm)
+                                         : n.type.lanes;
         },
         unknown);
     bytes[p] = std::min(static_cast<double>(launch.values[p]), accesses(arguments) * items_of(launch)) *
@@ -139,11 +141,12 @@ double share_of_large_buffers(const ir::Function& fn, const Traffic& traffic) {
   return chosen.all > 0 ? chosen.large / chosen.all : 1;
 }
 
-/// Returns the number of multiply-adds in products of fragments. Loops with unknown bounds count as in OperationCount,
-/// so that causal attention counts the keys that it skips.
+/// Returns the number of multiply-adds in products of fragments. Those of i8 have twice the rate of 16-bit floats, so
+/// they count as half. Loops with unknown bounds count as in OperationCount, so that causal attention counts the keys
+/// that it skips.
 double matrix_operations_of(const DryLaunch& launch, std::uint32_t subgroup) {
   const auto weight = [&](const ir::Node& n) -> double {
-    constexpr double whole = ir::fragment_elements * ir::fragment_side;
+    constexpr double whole = ir::fragment_elements * ir::fragment_side;  // also of i8, with twice the depth
     return n.op == ir::Op::mma && n.kind<ir::MmaOp>() == ir::MmaOp::multiply ? whole / subgroup : 0;
   };
   return OperationCount(*launch.function, weight, 1)(arguments_of(launch)) * items_of(launch);

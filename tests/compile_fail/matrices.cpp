@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// mistake 1: the factors of a matrix product must be half or bfloat16; sums are float
-// mistake 2: the factors of a matrix product have different types: use half or bfloat16 for both
+// mistake 1: the factors of a matrix product must be half, bfloat16 or std::int8_t; sums are float
+// mistake 2: the factors of a matrix product have different types: use half, bfloat16 or std::int8_t for both
 // mistake 3: the matrix and the memory have different types
 // mistake 4: the matrix and the memory have different types
 // mistake 5: this buffer is read-only in this kernel: declare it Buffer<T>

@@ -67,6 +67,7 @@ std::vector<Function> everything() {
           conversions(DType::f16),
           conversions(DType::bf16),
           sums(),
+          test::matrix_words_kernel({true, false, 0, 20}, 64),
           zoo::full_fragment_product(DType::f16, false),
           zoo::full_fragment_product(DType::bf16, true)};
 }
@@ -92,16 +93,19 @@ TEST(Instructions, AmdAssemblyUsesHardwareInstructions) {
     GTEST_SKIP() << "passed by: clang-16 is not installed (script/bootstrap)";
   // "_i32_i8" matches v_dot4_i32_i8 and v_dot4c_i32_i8, which accumulates in place.
   const std::string mi100 = amd_assembly("gfx908");
-  expect_contains(mi100, {"v_mfma_f32_16x16x16f16", "v_mfma_f32_16x16x8bf16", "_i32_i8", "v_dot4_u32_u8",
-                          "v_cvt_f32_f16", "v_cvt_f16_f32", "ds_bpermute_b32", "global_atomic_smax"});
+  expect_contains(mi100, {"v_mfma_f32_16x16x16f16", "v_mfma_f32_16x16x8bf16", "v_mfma_i32_16x16x16i8", "_i32_i8",
+                          "v_dot4_u32_u8", "v_cvt_f32_f16", "v_cvt_f16_f32", "ds_bpermute_b32", "global_atomic_smax"});
   expect_lacks(mi100, {"scratch_store"});
   const std::string mi200 = amd_assembly("gfx90a");
-  expect_contains(mi200, {"v_mfma_f32_16x16x16f16", "v_mfma_f32_16x16x16bf16_1k", "_i32_i8", "v_dot4_u32_u8"});
+  expect_contains(mi200, {"v_mfma_f32_16x16x16f16", "v_mfma_f32_16x16x16bf16_1k", "v_mfma_i32_16x16x16i8", "_i32_i8",
+                          "v_dot4_u32_u8"});
+  expect_contains(amd_assembly("gfx940"), {"v_mfma_f32_16x16x16_f16", "v_mfma_i32_16x16x32_i8"});
   const std::string rdna2 = amd_assembly("gfx1030");
   expect_contains(rdna2, {"_i32_i8", "v_dot4_u32_u8", "v_cvt_f32_f16", "v_cvt_f16_f32"});
   expect_lacks(rdna2, {"mfma", "wmma"});
   const std::string rdna3 = amd_assembly("gfx1100");
-  expect_contains(rdna3, {"v_wmma_f32_16x16x16_f16", "v_wmma_f32_16x16x16_bf16", "v_dot4_i32_iu8", "v_dot4_u32_u8"});
+  expect_contains(rdna3, {"v_wmma_f32_16x16x16_f16", "v_wmma_f32_16x16x16_bf16", "v_wmma_i32_16x16x16_iu8",
+                          "v_dot4_i32_iu8", "v_dot4_u32_u8"});
   const std::string vega = amd_assembly("gfx900");
   expect_lacks(vega, {"v_dot4", "mfma"});
 }

@@ -119,20 +119,21 @@ struct Table {
 };
 #define fmaxf __builtin_fmaxf
 static unsigned __float_as_uint(float f) { return __builtin_bit_cast(unsigned, f); }
+static float __int_as_float(int i) { return __builtin_bit_cast(float, i); }
 extern "C" { Table tessera_table; }
 struct Axis { operator unsigned() const { return tessera_table.thread(); } };
 static struct { Axis x; } threadIdx;
 static void __syncthreads() { tessera_table.barrier(); }
 struct Argument { void* p; template <class T> operator T*() const { return (T*)p; } };
-template <int instruction, class... W>
-static void tessera_mma(float* sums, W... words) {
+template <int instruction, class Sum, class... W>
+static void tessera_mma(Sum* sums, W... words) {
   const unsigned all[] = {words...};
   const unsigned a = sizeof...(words) / 3 * 2;  // a has twice as many words as b
   Registers r = {};
   for (unsigned i = 0; i < sizeof...(words); ++i) (i < a ? r.a[i] : r.b[i - a]) = all[i];
-  for (int i = 0; i < 4; ++i) r.c[i] = sums[i];
+  __builtin_memcpy(r.c, sums, 16);
   tessera_table.together(instruction, &r);
-  for (int i = 0; i < 4; ++i) sums[i] = r.c[i];
+  __builtin_memcpy(sums, r.c, 16);
 }
 template <int instruction>
 static void tessera_ldmatrix(unsigned* words, const unsigned short* row) {
@@ -141,13 +142,13 @@ static void tessera_ldmatrix(unsigned* words, const unsigned short* row) {
   tessera_table.together(instruction, &r);
   for (int i = 0; i < 4; ++i) words[i] = r.a[i];
 }
-template <int instruction, int words, int floats>
-static void tessera_amd(float* sums, const unsigned* left, const unsigned* right) {
+template <int instruction, int words, int floats, class Sum>
+static void tessera_amd(Sum* sums, const unsigned* left, const unsigned* right) {
   Registers r = {};
   for (int i = 0; i < words; ++i) r.a[i] = left[i], r.b[i] = right[i];
-  for (int i = 0; i < floats; ++i) r.c[i] = sums[i];
+  __builtin_memcpy(r.c, sums, 4 * floats);
   tessera_table.together(instruction, &r);
-  for (int i = 0; i < floats; ++i) sums[i] = r.c[i];
+  __builtin_memcpy(sums, r.c, 4 * floats);
 }
 template <class T>
 static T __shfl(T value, int lane) {
@@ -175,6 +176,10 @@ static void tessera_twice(float* sums, const unsigned* left, const unsigned* rig
 #define tessera_instruction_mfma_16x16x8_twice_bf16 tessera_twice
 #define tessera_instruction_wmma_16x16x16_f16 tessera_amd<8, 8, 8>
 #define tessera_instruction_wmma_16x16x16_bf16 tessera_amd<9, 8, 8>
+#define tessera_instruction_m16n8k32_i8 tessera_mma<11>
+#define tessera_instruction_mfma_16x16x16_i8 tessera_amd<12, 1, 4>
+#define tessera_instruction_mfma_16x16x32_i8 tessera_amd<13, 2, 4>
+#define tessera_instruction_wmma_16x16x16_i8 tessera_amd<14, 4, 8>
 )";
   std::string changed = text;
   for (const auto& [instruction, function] :

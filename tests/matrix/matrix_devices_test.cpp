@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products in the kernel language on every device, computed with fragments.
 #include <array>
+#include <cstring>
 #include <random>
 
 #include "tessera/kernel/buffer.h"
@@ -67,6 +68,52 @@ void test_tiles(F&& numbers) {
 }
 TEST_P(OnEveryDevice, MultipliesTilesOfHalf) {
   test_tiles<half>([&](int n) { return numbers(n); });
+}
+// Numbers of 8 bits, four in each word. The product replaces what the sums were.
+TEST_P(OnEveryDevice, MultipliesTilesOfBytes) {
+  const auto product = kernel(
+      "bytes", block(64),
+      [](Buffer<const std::uint32_t> a, Buffer<const std::uint32_t> b, Buffer<float> c, Val<Index> k) {
+        constexpr int row = matrix_depth<std::int8_t> / 4;
+        Shared<std::uint32_t> words(matrix_side * row);
+        MatrixAccumulator sum;
+        MatrixLeft<std::int8_t> left;
+        MatrixRight<std::int8_t> right;
+        for_(0, k / 4, row, [&](Val<Index> at) {
+          for_(thread_id(), matrix_side * row, 64,
+               [&](Val<Index> e) { words[e] = a[e / row * (k / 4) + at + e % row]; });
+          barrier();
+          left.load(words, 0, row);
+          right.load_transposed(b, at, k / 4);
+          if_(
+              at == 0, [&] { sum.fill(12.0f), sum.multiply(left, right); }, [&] { sum.multiply_add(left, right); });
+          barrier();
+        });
+        if_(subgroup_id() == 0, [&] { sum.store(c, 0, matrix_side); });
+      });
+  constexpr int k = 96;
+  const auto factor = [&] {
+    std::vector<std::int8_t> out;
+    for (const float x : numbers(16 * k)) out.push_back(static_cast<std::int8_t>(x * 60));
+    out[0] = -128;
+    return out;
+  };
+  const std::vector<std::int8_t> a = factor(), b = factor();
+  const auto words = [](const std::vector<std::int8_t>& bytes) {
+    std::vector<std::uint32_t> out(bytes.size() / 4);
+    std::memcpy(out.data(), bytes.data(), bytes.size());
+    return out;
+  };
+  DeviceBuffer<std::uint32_t> on_a(words(a)), on_b(words(b));
+  DeviceBuffer<float> on_c(std::vector<float>(256, 99.0f));
+  product.launch(blocks(1), on_a, on_b, on_c, k);
+  const std::vector<float> c = on_c.to_vector();
+  for (std::size_t i = 0; i < 16; ++i)
+    for (std::size_t j = 0; j < 16; ++j) {
+      int sum = 0;
+      for (std::size_t p = 0; p < k; ++p) sum += a[i * k + p] * b[j * k + p];
+      ASSERT_EQ(c[i * 16 + j], static_cast<float>(sum)) << i << ", " << j;
+    }
 }
 TEST_P(OnEveryDevice, MultipliesTilesOfBfloat16) {
   test_tiles<bfloat16>([&](int n) { return numbers(n); });

@@ -40,7 +40,12 @@ enum Instruction : int {
   mfma_16x16x8_bf16,
   wmma_f16,
   wmma_bf16,
-  shuffle  ///< a[0] is the value, b[0] the lane
+  shuffle,      ///< a[0] is the value, b[0] the lane
+  m16n8k32_i8,  ///< the sums of i8 are bits of i32
+  mfma_16x16x16_i8,
+  mfma_16x16x32_i8,
+  wmma_i8,
+  instructions
 };
 
 /// Returns the seed of random data, and prints it.
@@ -51,10 +56,11 @@ inline unsigned matrix_seed() {
   return seed;
 }
 
-// The instructions, implemented from their documentation. An element is half `h` (0: low, 1: high) of word `w` of lane
-// `l`, or float `i`.
+// The instructions, implemented from their documentation. An element is half or byte `h` (0: lowest) of word `w` of
+// lane `l`, or float `i`.
 
 inline float value_of(DType t, std::uint32_t word, unsigned h) {
+  if (t == DType::i8) return static_cast<std::int8_t>(word >> (8 * h));
   const auto bits = static_cast<std::uint16_t>(word >> (16 * h));
   if (t == DType::f16) {
     half x;
@@ -130,6 +136,29 @@ inline Layout m16n8k8(DType t) {
             return std::pair{i < 2 ? l >> 2 : (l >> 2) + 8, (l % 4) * 2 + (i & 1)};
           }};
 }
+// PTX ISA 8.5, 9.7.14.5.10: the figures and formulae for the fragments of m16n8k32 with .s8.
+inline Layout m16n8k32() {
+  return {DType::i8,
+          16,
+          8,
+          32,
+          32,
+          16,
+          8,
+          4,
+          [](unsigned l, unsigned i) {
+            const unsigned group = l >> 2, in_group = l % 4;
+            const unsigned row = i < 4 || (i >= 8 && i < 12) ? group : group + 8;
+            return std::pair{row, i < 8 ? in_group * 4 + (i & 3) : in_group * 4 + (i & 3) + 16};
+          },
+          [](unsigned l, unsigned i) {
+            const unsigned in_group = l % 4;
+            return std::pair{i < 4 ? in_group * 4 + (i & 3) : in_group * 4 + (i & 3) + 16, l >> 2};
+          },
+          [](unsigned l, unsigned i) {
+            return std::pair{i < 2 ? l >> 2 : (l >> 2) + 8, (l % 4) * 2 + (i & 1)};
+          }};
+}
 // AMD's Matrix Instruction Calculator, `--register-layout` of each instruction. A[i][k] is element k % per of lane i +
 // 16 (k / per). B[k][j] is in lane j + 16 (k / per). D[i][j] is float i % 4 of lane j + 16 (i / 4).
 inline Layout mfma(DType t, unsigned k) {
@@ -177,20 +206,28 @@ inline Layout wmma(DType t) {
 inline void multiply(const Layout& u, std::vector<LaneRegisters*>& lanes) {
   ASSERT_EQ(lanes.size(), u.lanes);
   Matrix a(u.m, u.k), b(u.k, u.n);
+  const unsigned each = u.t == DType::i8 ? 4 : 2;  // elements of a word
   for (unsigned l = 0; l < u.lanes; ++l) {
     for (unsigned e = 0; e < u.a_elements; ++e) {
       const auto [i, j] = u.a(l, e);
-      a.set(i, j, value_of(u.t, lanes[l]->a[e / 2], e % 2));
+      a.set(i, j, value_of(u.t, lanes[l]->a[e / each], e % each));
     }
     for (unsigned e = 0; e < u.b_elements; ++e) {
       const auto [i, j] = u.b(l, e);
-      b.set(i, j, value_of(u.t, lanes[l]->b[e / 2], e % 2));
+      b.set(i, j, value_of(u.t, lanes[l]->b[e / each], e % each));
     }
   }
   for (unsigned l = 0; l < u.lanes; ++l)
     for (unsigned e = 0; e < u.c_elements; ++e) {
       const auto [i, j] = u.c(l, e);
-      for (unsigned p = 0; p < u.k; ++p) lanes[l]->c[e] += a(i, p) * b(p, j);
+      float& c = lanes[l]->c[e];
+      if (u.t == DType::i8) {
+        auto sum = std::bit_cast<std::int32_t>(c);
+        for (unsigned p = 0; p < u.k; ++p) sum += static_cast<std::int32_t>(a(i, p) * b(p, j));
+        c = std::bit_cast<float>(sum);
+      } else {
+        for (unsigned p = 0; p < u.k; ++p) c += a(i, p) * b(p, j);
+      }
     }
 }
 
@@ -210,7 +247,7 @@ inline void load_matrices(std::vector<LaneRegisters*>& lanes, bool transposed) {
     }
 }
 
-inline std::array<unsigned, 11> executed;  // number of executions per instruction
+inline std::array<unsigned, instructions> executed;  // number of executions per instruction
 
 inline void execute(int instruction, std::vector<LaneRegisters*>& lanes) {
   ++executed.at(static_cast<std::size_t>(instruction));
@@ -229,6 +266,10 @@ inline void execute(int instruction, std::vector<LaneRegisters*>& lanes) {
       for (std::size_t l = 0; l < lanes.size(); ++l) lanes[l]->c[0] = std::bit_cast<float>(sent.at(lanes[l]->b[0]));
       return;
     }
+    case m16n8k32_i8: return multiply(m16n8k32(), lanes);
+    case mfma_16x16x16_i8: return multiply(mfma(DType::i8, 16), lanes);
+    case mfma_16x16x32_i8: return multiply(mfma(DType::i8, 32), lanes);
+    case wmma_i8: return multiply(wmma(DType::i8), lanes);
     case wmma_f16: return multiply(wmma(DType::f16), lanes);
     default: return multiply(wmma(DType::bf16), lanes);
   }

@@ -148,6 +148,68 @@ struct MatrixElementsRun {
   std::vector<float> start, out;
 };
 
+/// Products of i8 with two steps along k. The second one is added to the first. Two subgroups compute separate columns
+/// of c. `out` is 16 x 32. The words of the factors begin at `begin`, and rows have `stride` words.
+struct MatrixWordsCase {
+  bool shared, index64;
+  std::int64_t begin, stride;
+};
+inline std::vector<MatrixWordsCase> matrix_words_cases() {
+  return {{true, false, 0, 20}, {true, true, 8, 20}, {true, false, 3, 17}, {false, true, 4, 20}, {false, false, 1, 19}};
+}
+/// The parameters are the buffers a, b and out, each with `matrix_room` elements.
+inline ir::Function matrix_words_kernel(const MatrixWordsCase& c, std::uint32_t threads) {
+  using namespace ir;
+  return zoo::block_kernel("words", {threads, 1, 1}, [&] {
+    BufferRef a = buffer_param("a", DType::u32, Access::read), b = buffer_param("b", DType::u32, Access::read);
+    const BufferRef out = buffer_param("out", DType::f32, Access::read_write);
+    if (c.shared) {
+      const BufferRef as = shared(DType::u32, matrix_room), bs = shared(DType::u32, matrix_room);
+      for_(thread_id(), matrix_room, static_cast<std::int64_t>(threads),
+           [&](Value e) { as.store(e, a.load(e)), bs.store(e, b.load(e)); });
+      barrier();
+      a = as, b = bs;
+    }
+    const Value column = subgroup_id() * 16;
+    const Fragment left(FragmentRole::left, DType::i8), right(FragmentRole::right, DType::i8),
+        sum(FragmentRole::accumulator, DType::f32);
+    sum.fill(1e30f);
+    for (const int step : {0, 1}) {
+      left.load(a, c.begin + step * 8, c.stride);
+      right.load_transposed(b, column * c.stride + c.begin + step * 8, c.stride);
+      step == 0 ? sum.multiply(left, right) : sum.multiply_add(left, right);
+    }
+    sum.store(out, column, 32);
+  });
+}
+struct MatrixWordsRun {
+  MatrixWordsRun(const MatrixWordsCase& of, std::mt19937& random)
+      : c(of), a(matrix_room), b(matrix_room), out(matrix_room, poison) {
+    for (auto* factor : {&a, &b})
+      for (std::uint32_t& word : *factor) word = static_cast<std::uint32_t>(random());
+    a[static_cast<std::size_t>(c.begin)] = b[static_cast<std::size_t>(c.begin)] = 0x80808080;  // -128 each
+  }
+  void check() const {
+    SCOPED_TRACE(std::string(c.shared ? "shared" : "buffers") + ", from " + std::to_string(c.begin) + " by " +
+                 std::to_string(c.stride));
+    const auto number = [&](const std::vector<std::uint32_t>& from, std::size_t row, std::size_t k) {
+      const auto word = static_cast<std::size_t>(c.begin) + row * static_cast<std::size_t>(c.stride) + k / 4;
+      return static_cast<std::int64_t>(value_of(DType::i8, from.at(word), k % 4));
+    };
+    for (std::size_t i = 0; i < 16; ++i)
+      for (std::size_t j = 0; j < 32; ++j) {
+        std::int64_t sum = 0;
+        for (std::size_t k = 0; k < 64; ++k) sum += number(a, i, k) * number(b, j, k);
+        ASSERT_EQ(out[i * 32 + j], static_cast<float>(sum)) << i << ", " << j;
+      }
+    for (std::size_t e = 512; e < out.size(); ++e) ASSERT_EQ(out[e], poison);
+  }
+  static constexpr float poison = 77;
+  MatrixWordsCase c;
+  std::vector<std::uint32_t> a, b;
+  std::vector<float> out;
+};
+
 /// The inputs of one case, and the check of its result.
 class MatrixRun {
  public:

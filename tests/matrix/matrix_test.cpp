@@ -44,7 +44,16 @@ const KernelKind blocks = KernelKind::block;
 const std::vector<Mistake> mistakes = {
     {"map_kernel", KernelKind::map, [] { sums(); },
      "matrix operations require subgroups, but this is a map kernel. Declare the kernel with block(...)"},
-    {"wide_left", blocks, [] { Fragment(left, DType::f32); }, "the factors of a matrix product must be f16 or bf16"},
+    {"wide_left", blocks, [] { Fragment(left, DType::f32); },
+     "the factors of a matrix product must be f16, bf16 or i8"},
+    {"bytes", blocks, [] { Fragment(left, DType::i8).load(in("x", DType::i8), 0, 32); },
+     "the i8 factors of a matrix product are loaded from memory of u32, not of i8. Store four numbers in each u32"},
+    {"left_words", blocks, [] { Fragment(left, DType::i8).load_transposed(in("x", DType::u32), 0, 8); },
+     "the words of i8 factors are along k, so right factors are loaded transposed and left factors are not"},
+    {"right_words", blocks, [] { Fragment(right, DType::i8).load(in("x", DType::u32), 0, 8); },
+     "the words of i8 factors are along k, so right factors are loaded transposed and left factors are not"},
+    {"rounded_to_bytes", blocks, [] { Fragment(left, DType::i8).convert(sums()); },
+     "mma convert rounds to factors of a matrix product of f16 or bf16, not of i8"},
     {"narrow_sum", blocks, [] { Fragment(accumulator, DType::f16); }, "an accumulator must be f32"},
     {"other_memory", blocks, [] { Fragment(left, DType::f16).load(in("x", DType::bf16), 0, 16); },
      "mma load of a matrix of f16 does not match memory of bf16"},
@@ -427,6 +436,7 @@ TEST(Matrix, PrintsMatrixOperations) {
           y.load_transposed(b, subgroup_id() * 64, 64);
           z.multiply_add(x, y);
         });
+        z.multiply(x, y);
         z.load(c, 3, 16);
       });
   EXPECT_EQ(to_text(fn),
@@ -443,6 +453,7 @@ TEST(Matrix, PrintsMatrixOperations) {
             "    mma_load local2, a[i1] stride 64:index\n"
             "    mma_load local3, b[%1] stride 64:index transposed\n"
             "    mma_multiply local1, local2, local3\n"
+            "  mma_multiply local1, local2, local3 replacing\n"
             "  mma_load local1, c[3:index] stride 16:index\n"
             "  %2: index = mul subgroup_id(0), 256:index\n"
             "  mma_store local1, c[%2] stride 16:index\n");
@@ -452,6 +463,7 @@ TEST(Matrix, HashCoversEveryPartOfAnOperation) {
   std::vector<Hash> all;
   auto add = [&](auto body) { all.push_back(hash_of(with_product("h", body))); };
   add(PRODUCT { UNUSED, x.load(a, 0, 16), z.multiply_add(x, y); });
+  add(PRODUCT { UNUSED, x.load(a, 0, 16), z.multiply(x, y); });
   add(PRODUCT { UNUSED, x.load_transposed(a, 0, 16), z.multiply_add(x, y); });
   add(PRODUCT { UNUSED, y.load(a, 0, 16), z.multiply_add(x, y); });
   add(PRODUCT { UNUSED, x.load(b, 0, 16), z.multiply_add(x, y); });

@@ -114,7 +114,34 @@ void store_matrix(Tracer& t, const Fragment& sums, std::int64_t (*right)(std::si
                                  });
   sums.store(out, (block_id() * subgroup_count() + subgroup_id()) * static_cast<int>(matrix), static_cast<int>(side));
 }
+/// A product of i8, whose factors are loaded from words.
+void words_cell(Tracer& t) {
+  constexpr std::size_t depth = fragment_depth(DType::i8), each = 4;
+  const auto words = [](auto&& element) {
+    std::vector<std::uint64_t> out;
+    for (std::size_t o = 0; o < side; ++o)
+      for (std::size_t k = 0; k < depth; k += each) {
+        std::uint64_t word = 0;
+        for (std::size_t b = 0; b < each; ++b) word |= static_cast<std::uint64_t>(element(o, k + b) & 255) << (8 * b);
+        out.push_back(word);
+      }
+    return out;
+  };
+  const Fragment left(FragmentRole::left, DType::i8), right(FragmentRole::right, DType::i8),
+      sums(FragmentRole::accumulator, DType::f32);
+  left.load(t.memory(DType::u32, words(&left_element)), 0, static_cast<int>(depth / each));
+  right.load_transposed(t.memory(DType::u32, words([](std::size_t j, std::size_t k) { return right_element(k, j); })),
+                        0, static_cast<int>(depth / each));
+  sums.fill(7.f);
+  sums.multiply(left, right), sums.multiply_add(left, right);
+  store_matrix(t, sums, [](std::size_t i, std::size_t j) {
+    std::int64_t sum = 0;
+    for (std::size_t k = 0; k < depth; ++k) sum += 2 * left_element(i, k) * right_element(k, j);
+    return sum;
+  });
+}
 void matrix_cell(bool multiply, Tracer& t) {
+  if (t.dtype() == DType::i8) return words_cell(t);
   const Fragment left(FragmentRole::left, t.dtype()), right(FragmentRole::right, t.dtype()),
       sums(FragmentRole::accumulator, DType::f32);
   const auto unit = [](std::size_t i, std::size_t j) { return std::int64_t{i == j}; };

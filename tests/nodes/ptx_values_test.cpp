@@ -171,8 +171,9 @@ using namespace ir;
 
 /// Returns an LLVM function that replaces an instruction. It writes words and floats to a LaneRegisters and reads the
 /// results from it.
-std::string on_registers(int number, const std::string& name, std::size_t a, std::size_t b, bool sums) {
-  const std::string four = sums ? "{ float, float, float, float }" : "{ i32, i32, i32, i32 }";
+std::string on_registers(int number, const std::string& name, std::size_t a, std::size_t b, bool sums,
+                         const std::string& sum = "float") {
+  const std::string four = sums ? "{ " + sum + ", " + sum + ", " + sum + ", " + sum + " }" : "{ i32, i32, i32, i32 }";
   std::string list, body;
   auto put = [&](const std::string& type, std::size_t word) {
     const std::string n = std::to_string(word);
@@ -182,13 +183,13 @@ std::string on_registers(int number, const std::string& name, std::size_t a, std
   };
   for (std::size_t i = 0; i < a; ++i) put("i32", i);
   for (std::size_t i = 0; i < b; ++i) put("i32", 8 + i);
-  for (std::size_t i = 0; i < (sums ? 4 : 0); ++i) put("float", 16 + i);
+  for (std::size_t i = 0; i < (sums ? 4 : 0); ++i) put(sum, 16 + i);
   if (!sums) put("i64", 24);  // the address of the row
   std::string out = "define internal " + four + " @" + name + "(" + list + ") {\n  %r = alloca [26 x i32], align 8\n" +
                     body + "  call void @tessera_together(i32 " + std::to_string(number) + ", ptr %r)\n";
   std::string whole = "poison";
   for (std::size_t i = 0; i < 4; ++i) {
-    const std::string n = std::to_string(i), type = sums ? "float" : "i32";
+    const std::string n = std::to_string(i), type = sums ? sum : "i32";
     out += "  %q" + n + " = getelementptr i32, ptr %r, i32 " + std::to_string((sums ? 16 : 0) + i) + "\n  %o" + n +
            " = load " + type + ", ptr %q" + n + "\n  %w" + n + " = insertvalue " + four + " " + whole + ", " + type +
            " %o" + n + ", " + n + "\n";
@@ -208,8 +209,10 @@ std::string for_this_machine(std::string text, const emit::EmittedKernel& form) 
   replace("@llvm\\.nvvm\\.barrier0", "@tessera_barrier");
   replace("@vprintf", "@tessera_vprintf");
   replace("asm \"dp4a\\.([a-z0-9]+)\\.([a-z0-9]+) [^\"]*\", \"[^\"]*\"", "@tessera_dp4a_$1_$2");
-  replace("asm sideeffect \"mma\\.sync\\.aligned\\.(m16n8k[0-9]+)\\.row\\.col\\.f32\\.([a-z0-9]+)[^\"]*\", \"[^\"]*\"",
-          "@tessera_$1_$2");
+  replace(
+      "asm sideeffect \"mma\\.sync\\.aligned\\.(m16n8k[0-9]+)\\.row\\.col\\.[a-z0-9]+\\.([a-z0-9]+)[^\"]*\", "
+      "\"[^\"]*\"",
+      "@tessera_$1_$2");
   replace("asm sideeffect \"ldmatrix\\.sync\\.aligned\\.m8n8\\.x4\\.(trans|shared)[^\"]*\", \"[^\"]*\"",
           "@tessera_ldmatrix_$1");
   replace("asm \"ex2\\.approx\\.ftz\\.f32 [^\"]*\", \"[^\"]*\"", "@exp2f");
@@ -220,6 +223,7 @@ std::string for_this_machine(std::string text, const emit::EmittedKernel& form) 
       on_registers(m16n8k16_f16, "tessera_m16n8k16_f16", 4, 2, true) +
       on_registers(m16n8k16_bf16, "tessera_m16n8k16_bf16", 4, 2, true) +
       on_registers(m16n8k8_f16, "tessera_m16n8k8_f16", 2, 1, true) +
+      on_registers(m16n8k32_i8, "tessera_m16n8k32_s8", 4, 2, true, "i32") +
       on_registers(ldmatrix, "tessera_ldmatrix_shared", 0, 0, false) +
       on_registers(ldmatrix_trans, "tessera_ldmatrix_trans", 0, 0, false);
   for (const char* name : {"s32_s32", "u32_s32", "u32_u32"})
@@ -381,6 +385,18 @@ TEST(PtxValues, MatrixProductsMatchTheReference) {
       run.check();
       if (HasFatalFailure()) return;
     }
+    for (const MatrixWordsCase& c : matrix_words_cases()) {
+      MatrixWordsRun run(c, random);
+      std::vector<Target::Memory> memory;
+      add_memory(memory, DType::u32, run.a), add_memory(memory, DType::u32, run.b);
+      add_memory(memory, DType::f32, run.out);
+      if (c.index64) memory.push_back({.dtype = DType::index, .is_buffer = false, .bits = Target::wide_index});
+      target.run(matrix_words_kernel(c, 64), {1, 1, 1}, memory);
+      std::memcpy(run.out.data(), memory[2].bytes.data() + Target::guard, run.out.size() * sizeof(float));
+      run.check();
+      if (HasFatalFailure()) return;
+    }
+    EXPECT_EQ(executed[m16n8k32_i8] > 0, capability >= 80);
     for (const DType t : {DType::f16, DType::bf16}) {
       if (t == DType::bf16 && capability < 80) continue;
       MatrixElementsRun run(t, random);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix fragments. Each subgroup has a 16 x 16 matrix of floats in the slab, in row-major order. The operands a and b
-// are widened to f32, so the product of two elements is exact unless it overflows (bfloat16 only). Products are summed
-// over k in ascending order.
+// Matrix fragments. Each subgroup has a matrix of floats in the slab, in row-major order. The operands a and b are
+// widened to f32, so the product of two elements is exact unless it overflows (bfloat16 only). Products are summed over
+// k in ascending order.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "tessera/ir/interpreter/checker.h"
 #include "tessera/ir/interpreter/fragment_layout.h"
@@ -66,8 +67,8 @@ void require_same(Machine& m, const Instruction& i, const Group& g, std::size_t 
                .remedy = "Compute it from values that are the same in the whole subgroup, such as subgroup_id()"});
 }
 
-float* fragment(Machine& m, std::size_t place, const Group& g) {
-  return m.lanes<float>(place) + std::size_t{g.number} * side * side;
+float* fragment(Machine& m, std::size_t place, const Group& g, std::uint32_t depth = side) {
+  return m.lanes<float>(place) + std::size_t{g.number} * side * depth;
 }
 
 /// Operands: accumulator, value.
@@ -82,19 +83,22 @@ void run_fill(Machine& m, const Instruction& i) {
 /// Operands: accumulator, left, right.
 template <bool checked>
 void run_multiply(Machine& m, const Instruction& i) {
+  const Node& n = m.program.fn[i.node];
+  const std::uint32_t depth = fragment_depth(m.program.fn[n.args[1]].type.dtype);
   for_each_group(m, i, checked, [&](const Group& g) {
     float* c = fragment(m, i.in[0], g);
-    const float *a = fragment(m, i.in[1], g), *b = fragment(m, i.in[2], g);
+    if (n.extra != 0) std::fill_n(c, side * side, 0.0f);
+    const float *a = fragment(m, i.in[1], g, depth), *b = fragment(m, i.in[2], g, depth);
     for (std::uint32_t row = 0; row < side; ++row)
-      for (std::uint32_t k = 0; k < side; ++k)
+      for (std::uint32_t k = 0; k < depth; ++k)
         for (std::uint32_t column = 0; column < side; ++column)
-          c[row * side + column] += a[row * side + k] * b[k * side + column];
+          c[row * side + column] += a[row * depth + k] * b[k * side + column];
   });
 }
 
 /// Operands: fragment, index, stride. Any lane may read any element of a and b, so the checker records the first and
 /// the last lane as readers of every element. Loads and stores assign each element of c to the same lane, so c can be
-/// updated in place.
+/// updated in place. Elements of i8 are loaded four at a time.
 template <class I, bool store, bool checked>
 void run_memory(Machine& m, const Instruction& i) {
   const Memory& memory = m.memories[i.memory];
@@ -106,28 +110,47 @@ void run_memory(Machine& m, const Instruction& i) {
       require_same<I>(m, i, g, i.in[1], "index");
       require_same<I>(m, i, g, i.in[2], "stride");
     }
-    float* elements = fragment(m, i.in[0], g);
     const std::int64_t index = m.lanes<I>(i.in[1])[g.first], stride = m.lanes<I>(i.in[2])[g.first];
-    for (std::uint32_t e = 0; e < side * side; ++e) {
-      const std::int64_t row = e / side, column = e % side, across = n.extra ? row : column;
+    /// Returns the index in memory, or std::nullopt if it is out of bounds.
+    const auto place = [&](std::uint32_t number, std::int64_t outer,
+                           std::int64_t inner) -> std::optional<std::uint64_t> {
       std::int64_t at = 0;
-      const std::uint32_t lane = g.begin + e % (g.end - g.begin);
-      if (__builtin_mul_overflow(n.extra ? column : row, stride, &at) || __builtin_add_overflow(at, index, &at) ||
-          __builtin_add_overflow(at, across, &at) || at < 0 || static_cast<std::uint64_t>(at) >= memory.elements) {
+      const std::uint32_t lane = g.begin + number % (g.end - g.begin);
+      if (__builtin_mul_overflow(outer, stride, &at) || __builtin_add_overflow(at, index, &at) ||
+          __builtin_add_overflow(at, inner, &at) || at < 0 || static_cast<std::uint64_t>(at) >= memory.elements) {
         m.out_of_bounds(i, lane, at, 1, store ? "writes" : "reads");
-        if (!store) elements[e] = 0;
-        continue;
+        return std::nullopt;
       }
-      const std::uint64_t element = static_cast<std::uint64_t>(at);
+      const auto element = static_cast<std::uint64_t>(at);
       if (checked) {
         const AccessKind how = store ? AccessKind::write : AccessKind::read;
         m.checker->touch(i, shared_by_all ? g.begin : lane, element, 1, how);
         if (shared_by_all && g.end - g.begin > 1) m.checker->touch(i, g.end - 1, element, 1, how);
       }
-      if constexpr (store)
-        std::memcpy(memory.data + element * sizeof(float), &elements[e], sizeof(float));
-      else
-        elements[e] = read_element(memory.data, element, of.type.dtype);
+      return element;
+    };
+    if (of.type.dtype == DType::i8) {
+      constexpr std::uint32_t depth = fragment_depth(DType::i8), each = 4, words = depth / each;
+      float* elements = fragment(m, i.in[0], g, depth);
+      for (std::uint32_t e = 0; e < side * words; ++e) {
+        const std::uint32_t outer = e / words, k = e % words * each;
+        std::int8_t numbers[each] = {};
+        if (const auto at = place(e, outer, e % words))
+          std::memcpy(numbers, memory.data + *at * sizeof numbers, sizeof numbers);
+        for (std::uint32_t byte = 0; byte < each; ++byte)
+          elements[n.extra != 0 ? (k + byte) * side + outer : outer * depth + k + byte] = numbers[byte];
+      }
+      return;
+    }
+    float* elements = fragment(m, i.in[0], g);
+    for (std::uint32_t e = 0; e < side * side; ++e) {
+      const std::uint32_t row = e / side, column = e % side;
+      const auto at = n.extra != 0 ? place(e, column, row) : place(e, row, column);
+      if constexpr (store) {
+        if (at) std::memcpy(memory.data + *at * sizeof(float), &elements[e], sizeof(float));
+      } else {
+        elements[e] = at ? read_element(memory.data, *at, of.type.dtype) : 0;
+      }
     }
   });
 }

@@ -224,6 +224,27 @@ inline void mma_16x8(const char* what, float* d, const unsigned* a, const unsign
   }
 TESSERA_TEXT_MMA(f16, float_of_half)
 TESSERA_TEXT_MMA(bf16, float_of_bfloat)
+/// PTX ISA, "Matrix Fragments for mma.m16n8k32" with .s8: a register contains four elements.
+static inline void ptx_mma_sync_aligned_m16n8k32_row_col_s32_s8_s8_s32(int& d0, int& d1, int& d2, int& d3, unsigned a0,
+                                                                       unsigned a1, unsigned a2, unsigned a3,
+                                                                       unsigned b0, unsigned b1, int c0, int c1, int c2,
+                                                                       int c3) {
+  using tessera::text::host;
+  if (host->self()->width != 32) host->fail("mma needs subgroups of 32");
+  const unsigned own[] = {a0, a1, a2, a3, b0, b1};
+  const unsigned char* all = host->exchange("mma.m16n8k32.s8", 0xffffffffu, own, sizeof own);
+  const auto byte = [&](unsigned lane, unsigned word, unsigned k) {
+    return (int)(signed char)all[lane * tessera::text::exchange_bytes + 4 * word + k % 4];
+  };
+  const unsigned me = (unsigned)tessera::text::lane();
+  int d[4] = {c0, c1, c2, c3};
+  for (unsigned e = 0; e < 4; ++e) {
+    const unsigned row = me / 4 + e / 2 * 8, column = me % 4 * 2 + e % 2;
+    for (unsigned k = 0; k < 32; ++k)
+      d[e] += byte(row % 8 * 4 + k % 16 / 4, row / 8 + 2 * (k / 16), k) * byte(column * 4 + k % 16 / 4, 4 + k / 16, k);
+  }
+  d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];
+}
 
 // Loads 8 x 8 matrices (PTX ISA, "ldmatrix"). Lanes 8m to 8m + 7 pass the rows of matrix m.
 static inline void ptx_cvta_to_shared_u64(unsigned long long& to, const void* from) { to = (unsigned long long)from; }
@@ -290,7 +311,28 @@ inline void amd_matrix(float* sums, const unsigned* left, const unsigned* right)
     for (unsigned k = 0; k < 16; ++k) sums[e] += Widen(a[16 * row + k]) * Widen(b[16 * column + k]);
   }
 }
+/// Products of i8. A lane has `Words` words of four elements of a factor.
+template <unsigned Words, unsigned Width>
+inline void amd_matrix_i8(int* sums, const unsigned* left, const unsigned* right) {
+  constexpr unsigned each = 4 * Words, results = Width == 64 ? 4 : 8, depth = Width == 64 ? 4 * each : each;
+  if (host->self()->width != Width) host->fail("this matrix product requires another wave width");
+  const unsigned me = (unsigned)lane();
+  signed char a[16 * depth], b[16 * depth];
+  for (unsigned side = 0; side < 2; ++side) {
+    const unsigned char* all = host->exchange("a matrix product", ~0ull, side == 0 ? left : right, each);
+    for (unsigned l = 0; l < Width; ++l)
+      __builtin_memcpy((side == 0 ? a : b) + l % 16 * depth + (Width == 64 ? l / 16 * each : 0),
+                       all + l * exchange_bytes, each);
+  }
+  for (unsigned e = 0; e < results; ++e) {
+    const unsigned row = Width == 64 ? me / 16 * 4 + e : e * 2 + me / 16, column = me % 16;
+    for (unsigned k = 0; k < depth; ++k) sums[e] += a[depth * row + k] * b[depth * column + k];
+  }
+}
 }  // namespace tessera::text
+#define tessera_instruction_mfma_16x16x16_i8 tessera::text::amd_matrix_i8<1, 64>
+#define tessera_instruction_mfma_16x16x32_i8 tessera::text::amd_matrix_i8<2, 64>
+#define tessera_instruction_wmma_16x16x16_i8 tessera::text::amd_matrix_i8<4, 32>
 #define tessera_instruction_mfma_16x16x16_f16 tessera::text::amd_matrix<tessera::text::float_of_half, 64>
 #define tessera_instruction_mfma_16x16x16_bf16 tessera::text::amd_matrix<tessera::text::float_of_bfloat, 64>
 #define tessera_instruction_mfma_16x16x8_twice_bf16 tessera::text::amd_matrix<tessera::text::float_of_bfloat, 64>

@@ -39,6 +39,7 @@ class PtxEmitter final : public Values {
   // ptx_matrix.cpp
   void matrix(const ir::Node& n);
   void multiply(DType t, Value* sums, Value* left, Value* right);
+  void multiply_i8(Value* sums, Value* left, Value* right, bool replaces);
   void load_factor(Value* words, ir::FragmentRole role, NodeId memory, Value* from, Value* stride, bool along_k,
                    bool whole_rows);
   Value* slot(Value* fragment, unsigned i);  // address of element i of this lane

@@ -17,19 +17,28 @@ llvm::Value* PtxEmitter::slot(Value* fragment, unsigned i) {
 void PtxEmitter::matrix(const Node& n) {
   const MmaOp op = n.kind<MmaOp>();
   Value* mine = memory_[n.args[0]];
-  if (op == MmaOp::multiply) return multiply(dtype(n.args[1]), mine, memory_[n.args[1]], memory_[n.args[2]]);
-  if (op == MmaOp::fill) {
-    Value* v = value(n.args[1]);
+  const auto fill = [&](Value* v) {
     for (unsigned e = 0; e < 8; ++e) b_.CreateStore(v, slot(mine, e));
-    return;
+  };
+  if (op == MmaOp::multiply) {
+    const DType t = dtype(n.args[1]);
+    Value *left = memory_[n.args[1]], *right = memory_[n.args[2]];
+    if (t == DType::i8) return multiply_i8(mine, left, right, n.extra != 0);
+    if (n.extra != 0) fill(llvm::ConstantFP::get(b_.getFloatTy(), 0));
+    return multiply(t, mine, left, right);
   }
+  if (op == MmaOp::fill) return fill(value(n.args[1]));
   Value *at = value(n.args[2]), *stride = b_.CreateSExt(value(n.args[3]), b_.getInt64Ty());
   Value* from = element_address(n.args[1], at);
   const bool transposed = op == MmaOp::load && n.extra != 0;
   const FragmentRole role = fn_[n.args[0]].kind<FragmentRole>();
-  if (role != FragmentRole::accumulator)
-    return load_factor(mine, role, n.args[1], from, stride, (role == FragmentRole::left) != transposed,
-                       known_multiple(fn_, n.args[2]) % 8 == 0 && known_multiple(fn_, n.args[3]) % 8 == 0);
+  if (role != FragmentRole::accumulator) {
+    const bool words = dtype(n.args[0]) == DType::i8;  // a row of 32 i8 is a row of 16 u16
+    const std::int64_t row = words ? 4 : 8;            // elements of 16 bytes
+    return load_factor(mine, role, n.args[1], from, words ? b_.CreateShl(stride, 1) : stride,
+                       (role == FragmentRole::left) != transposed,
+                       known_multiple(fn_, n.args[2]) % row == 0 && known_multiple(fn_, n.args[3]) % row == 0);
+  }
   Value* lane = b_.CreateZExt(b_.CreateAnd(linear_thread_id(), b_.getInt32(width - 1)), b_.getInt64Ty());
   Value *group = b_.CreateLShr(lane, 2), *pair = b_.CreateShl(b_.CreateAnd(lane, 3), 1);
   for (unsigned e = 0; e < 8; ++e) {
@@ -112,6 +121,31 @@ void PtxEmitter::load_factor(Value* words, FragmentRole role, NodeId memory, Val
   }
   b_.CreateBr(after);
   b_.SetInsertPoint(after);
+}
+
+void PtxEmitter::multiply_i8(Value* sums, Value* left, Value* right, bool replaces) {
+  if (target_.capability < 80) refuse("a matrix product was not lowered");
+  llvm::Type *word = b_.getInt32Ty(), *real = b_.getFloatTy();
+  auto* four = llvm::StructType::get(context_, {word, word, word, word});
+  auto* code = llvm::InlineAsm::get(
+      llvm::FunctionType::get(four, std::vector<llvm::Type*>(10, word), false),
+      "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, "
+      "$13};",
+      "=r,=r,=r,=r,r,r,r,r,r,r,r,r,r,r", true);
+  for (unsigned side = 0; side < 2; ++side) {
+    std::vector<Value*> args;
+    for (const unsigned i : {0u, 1u, 2u, 3u}) args.push_back(b_.CreateLoad(word, slot(left, i)));
+    for (const unsigned i : {side, side + 2}) args.push_back(b_.CreateLoad(word, slot(right, i)));
+    for (unsigned i = 0; i < 4; ++i) args.push_back(b_.getInt32(0x4b400000));  // see Prelude::matrix_multiply_i8
+    auto* call = b_.CreateCall(code, args);
+    call->setConvergent();
+    for (unsigned i = 0; i < 4; ++i) {
+      Value* part = b_.CreateFSub(b_.CreateBitCast(b_.CreateExtractValue(call, i), real),
+                                  llvm::ConstantFP::get(real, 12582912.0));
+      Value* to = slot(sums, 4 * side + i);
+      b_.CreateStore(replaces ? part : b_.CreateFAdd(b_.CreateLoad(real, to), part), to);
+    }
+  }
 }
 
 void PtxEmitter::multiply(DType t, Value* sums, Value* left, Value* right) {
