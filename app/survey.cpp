@@ -109,7 +109,12 @@ std::string capability_text(const Capabilities& can) {
   if (can.f16) does.emplace_back("f16");
   if (can.bf16) does.emplace_back("bf16");
   if (can.int8_dot) does.emplace_back("int8 dot");
-  if (can.matrix_f16) does.emplace_back(can.matrix_bf16 ? "matrices of f16 and bf16" : "matrices of f16");
+  if (can.matrix_f16) {
+    std::vector<std::string> of = {"f16"};
+    if (can.matrix_bf16) of.emplace_back("bf16");
+    if (can.matrix_i8) of.emplace_back("int8");
+    does.push_back("matrices of " + joined(of, " and "));
+  }
   if (can.atomic_f32) does.emplace_back("f32 atomics");
   if (can.atomic_i64) does.emplace_back("64-bit atomics");
   std::vector<std::string> widths;
@@ -132,6 +137,8 @@ nlohmann::ordered_json json_of(const Capabilities& can) {
           {"int8_dot", can.int8_dot},
           {"matrix_f16", can.matrix_f16},
           {"matrix_bf16", can.matrix_bf16},
+          {"matrix_i8", can.matrix_i8},
+          {"async_copies", can.async_copies},
           {"subgroup_widths", can.subgroup_widths},
           {"max_block_threads", can.max_block_threads},
           {"max_block", can.max_block},

@@ -71,15 +71,17 @@ std::string_view kind_name(DeviceKind kind);  ///< Name of the kind: "discrete G
 /// Features and limits of a device. A kernel that exceeds them is rejected with an error that names the kernel and the
 /// line.
 struct Capabilities {
-  bool f16 = false;          ///< Supports conversions to and from f16; otherwise they are emulated with integers.
-  bool bf16 = false;         ///< Supports conversions to and from bf16; otherwise they are emulated with integers.
-  bool f64 = false;          ///< The device supports 64-bit floats.
-  bool int64 = true;         ///< The device supports 64-bit integers.
-  bool atomic_i64 = false;   ///< supports 64-bit integer atomics (32-bit ones always work)
-  bool atomic_f32 = false;   ///< supports atomic addition of floats; otherwise compare-and-swap is used
-  bool int8_dot = false;     ///< computes dot4 with one instruction
-  bool matrix_f16 = false;   ///< has matrix instructions for f16 with the shape 16 x 16 x 16 (m x n x k)
-  bool matrix_bf16 = false;  ///< Like matrix_f16, for bf16.
+  bool f16 = false;           ///< Supports conversions to and from f16; otherwise they are emulated with integers.
+  bool bf16 = false;          ///< Supports conversions to and from bf16; otherwise they are emulated with integers.
+  bool f64 = false;           ///< The device supports 64-bit floats.
+  bool int64 = true;          ///< The device supports 64-bit integers.
+  bool atomic_i64 = false;    ///< supports 64-bit integer atomics (32-bit ones always work)
+  bool atomic_f32 = false;    ///< supports atomic addition of floats; otherwise compare-and-swap is used
+  bool int8_dot = false;      ///< computes dot4 with one instruction
+  bool matrix_f16 = false;    ///< has matrix instructions for f16 with the shape 16 x 16 x 16 (m x n x k)
+  bool matrix_bf16 = false;   ///< Like matrix_f16, for bf16.
+  bool matrix_i8 = false;     ///< has matrix instructions for i8 with the shape 16 x 16 x 32 and exact sums
+  bool async_copies = false;  ///< copies from memory to shared memory asynchronously, 16 bytes at a time
   std::vector<std::uint32_t> subgroup_widths = {1};  ///< Supported subgroup sizes; {1}: no subgroups.
   std::uint32_t max_block_threads = 1024;            ///< Maximum number of threads in a block.
   /// Maximum number of threads in a block along each dimension.

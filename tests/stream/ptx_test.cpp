@@ -230,15 +230,16 @@ TEST_F(Ptx, ReportsMatrixUnitsWithEitherCompiler) {
     return run_in_child(test::with_fakes(variables), [] {
       std::string out;
       for (const DeviceInfo& info : make_cuda_driver()->enumerate().devices)
-        out += std::string(info.can.matrix_f16 ? "f16" : "") + (info.can.matrix_bf16 ? " bf16" : "") + ";";
+        out += std::string(info.can.matrix_f16 ? "f16" : "") + (info.can.matrix_bf16 ? " bf16" : "") +
+               (info.can.matrix_i8 ? " i8" : "") + (info.can.async_copies ? " async" : "") + ";";
       return out;
     });
   };
   // Compute capabilities 9.0 and 7.5. A driver for CUDA 11.2 accepts PTX only for capabilities up to 8.6, which also
-  // supports both types.
-  EXPECT_EQ(asked({{"TESSERA_FAKE_DEVICES", "2"}}), "f16 bf16;f16;");
-  EXPECT_EQ(asked({{"TESSERA_FAKE_DEVICES", "2"}, {"TESSERA_NVRTC_LIBRARY", "none"}}), "f16 bf16;f16;");
-  EXPECT_EQ(asked({{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_FAKE_FAULT", "driver=11020"}}), "f16 bf16;");
+  // supports all of them.
+  EXPECT_EQ(asked({{"TESSERA_FAKE_DEVICES", "2"}}), "f16 bf16 i8 async;f16;");
+  EXPECT_EQ(asked({{"TESSERA_FAKE_DEVICES", "2"}, {"TESSERA_NVRTC_LIBRARY", "none"}}), "f16 bf16 i8 async;f16;");
+  EXPECT_EQ(asked({{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_FAKE_FAULT", "driver=11020"}}), "f16 bf16 i8 async;");
 }
 
 TEST_F(Ptx, ThrowsOutOfMemoryIfCompilationNeedsTooMuchMemory) {

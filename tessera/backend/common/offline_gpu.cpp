@@ -2,6 +2,7 @@
 #include "tessera/backend/common/offline_gpu.h"
 
 #include "tessera/backend/common/launch_shape.h"
+#include "tessera/backend/common/matrix_units.h"
 
 namespace tessera::backend {
 
@@ -22,8 +23,7 @@ void OfflineGpu::set_info(Backend backend, std::string_view vendor, std::uint32_
   Capabilities& can = info_.can;
   can.f16 = can.f64 = can.atomic_i64 = can.atomic_f32 = true;
   can.int8_dot = dialect_.dot4;
-  can.matrix_f16 = dialect_.matrix != emit::MatrixUnits::none;
-  can.matrix_bf16 = can.matrix_f16 && dialect_.matrix != emit::MatrixUnits::mma_k8;
+  describe_matrix_units(can, dialect_);
   can.subgroup_widths = {model_.subgroup};
   can.max_parameter_bytes = 4096;
   can.max_blocks = {2147483647, 65535, 65535};

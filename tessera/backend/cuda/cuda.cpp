@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "tessera/backend/common/codegen_module.h"
+#include "tessera/backend/common/matrix_units.h"
 #include "tessera/backend/common/missing_device.h"
 #include "tessera/backend/cuda/cublas.h"
 #include "tessera/backend/cuda/cuda_api.h"
@@ -277,8 +278,7 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   can.f64 = true;
   can.atomic_i64 = can.atomic_f32 = true;
   can.int8_dot = facts.dialect.dot4;
-  can.matrix_f16 = facts.dialect.matrix != emit::MatrixUnits::none;
-  can.matrix_bf16 = can.matrix_f16 && facts.dialect.matrix != emit::MatrixUnits::mma_k8;
+  backend::describe_matrix_units(can, facts.dialect);
   can.max_block_threads = number(max_threads_per_block, 1024);
   can.max_block = {number(max_block_dim_x, 1024), number(max_block_dim_y, 1024), number(max_block_dim_z, 64)};
   can.shared_bytes = std::max(number(max_shared_memory_per_block, 49152), number(max_shared_memory_per_block_optin));

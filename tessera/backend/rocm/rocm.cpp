@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "tessera/backend/common/matrix_units.h"
 #include "tessera/backend/common/missing_device.h"
 #include "tessera/backend/rocm/hip_api.h"
 #include "tessera/backend/rocm/hipblas.h"
@@ -151,8 +152,7 @@ stream::DeviceFacts RocmVendor::describe(int ordinal) {
   can.subgroup_widths = {number(warp_size, 64)};
   if (can.subgroup_widths[0] != emit::matrix_width(facts.dialect.matrix))
     facts.dialect.matrix = emit::MatrixUnits::none;
-  can.matrix_f16 = facts.dialect.matrix != emit::MatrixUnits::none;
-  can.matrix_bf16 = can.matrix_f16 && facts.dialect.matrix != emit::MatrixUnits::mma_k8;
+  backend::describe_matrix_units(can, facts.dialect);
   can.max_block_threads = number(max_threads_per_block, 1024);
   can.max_block = {number(max_block_dim_x, 1024), number(max_block_dim_y, 1024), number(max_block_dim_z, 1024)};
   can.shared_bytes = number(max_shared_memory_per_block, 65536);
