@@ -88,7 +88,7 @@ std::vector<Case> cases() {
     for (const Format& f : formats)
       add("linear " + std::string(f.name) + " " + std::to_string(rows) + " x " + std::to_string(columns),
           [=](Device d) { linear(matrix(1, columns, d), weight_of(f.format, f.bytes, rows, columns, d)).eval(); });
-  for (const int tokens : {8, 512})
+  for (const int tokens : {16, 64, 512})
     for (const Format& f : formats)
       add("linear " + std::string(f.name) + " 4096 x 4096, " + std::to_string(tokens) + " tokens",
           [=](Device d) { linear(matrix(tokens, 4096, d), weight_of(f.format, f.bytes, 4096, 4096, d)).eval(); });

@@ -26,8 +26,9 @@ struct Tiles {
   std::uint32_t block = 64;  ///< threads that process one row together
   bool vectors = false;  ///< threads are vector lanes of a CPU core, so blocks have few threads with many results each
   bool f16 = false;      ///< the device converts 16-bit floats in hardware
-  bool matrix_f16 = false, matrix_bf16 = false;  ///< the device has matrix units for these dtypes
-  std::uint32_t subgroup = 1;                    ///< threads of a subgroup
+  bool matrix_f16 = false, matrix_bf16 = false, matrix_i8 = false;  ///< the device has matrix units for these dtypes
+  bool async_copies = false;           ///< the device copies from memory to shared memory asynchronously
+  std::uint32_t subgroup = 1;          ///< threads of a subgroup
   std::uint32_t block_limit = 1024;    ///< maximum number of threads of a block, rounded down to a power of two
   std::uint32_t compute_units = 0;     ///< minimum number of blocks that run concurrently; 0 if unknown
   std::uint64_t shared_bytes = 32768;  ///< shared memory of a block
@@ -132,6 +133,24 @@ struct LinearPanelSpec {
                     tokens, tiles, groups, depth, together});
   }
 };
+/// A product of several tokens with a weight, using matrix fragments of i8 if it is quantised, otherwise of 16-bit
+/// floats. The weight has groups of 32 rows. A block computes `groups` of them for a tile of `tokens` tokens. Its
+/// columns are divided into `slices`. A slice has workers_m x workers_n subgroups, each of which computes a part of the
+/// rows and of the tokens.
+struct LinearTileSpec {
+  WeightSpec weight;
+  std::uint32_t tokens = 16, groups = 1, slices = 1, workers_m = 1, workers_n = 1, subgroup = 32;
+  std::uint32_t stages = 3;  ///< of asynchronous copies
+  /// If the weight is not quantised: an activation is the sum of this many 16-bit floats (see trace_round_rows).
+  std::uint32_t terms = 1;
+  friend bool operator==(const LinearTileSpec&, const LinearTileSpec&) = default;
+  std::size_t hash() const {
+    return hash_of(
+        {static_cast<std::uint64_t>(weight.format), weight.group, static_cast<std::uint64_t>(weight.scale),
+         tokens | std::uint64_t{groups} << 16 | std::uint64_t{slices} << 32 | std::uint64_t{stages} << 48,
+         workers_m | std::uint64_t{workers_n} << 16 | std::uint64_t{subgroup} << 32 | std::uint64_t{terms} << 48});
+  }
+};
 /// Converts rows of f32 to another layout, on GPUs.
 struct ConvertSpec {
   InputLayout out;
@@ -172,6 +191,22 @@ ir::Function trace_linear(const LinearSpec& spec);
 ir::Function trace_linear_panel(const LinearPanelSpec& spec);
 /// Returns std::nullopt if it is cheaper to unpack the weight again for each tile of tokens.
 std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const WeightSpec& weight, std::int64_t tokens);
+// weight_tile.cpp
+ir::Function trace_linear_tile(const LinearTileSpec& spec);
+/// Returns std::nullopt if the device has no matrix units for this weight, or there are too few tokens.
+std::optional<LinearTileSpec> choose_linear_tile(const Tiles& tiles, const WeightSpec& weight, std::int64_t rows,
+                                                 std::int64_t columns, std::int64_t tokens);
+/// Rounds rows of f32 to 16-bit floats. An element is the sum of `terms` numbers, each rounded from what the previous
+/// ones leave: 22 bits in two numbers of f16, 24 bits in three of bf16. The result is (terms, tokens, columns). For
+/// f16, each row is divided by a factor, so that its magnitude is at most 16,384 and it neither overflows nor becomes
+/// 0.
+struct RoundSpec {
+  DType out = DType::f16;
+  std::uint32_t terms = 1, threads = 256;
+  friend bool operator==(const RoundSpec&, const RoundSpec&) = default;
+  std::size_t hash() const { return hash_of({static_cast<std::uint64_t>(out), terms, threads}); }
+};
+ir::Function trace_round_rows(const RoundSpec& spec);
 /// The number of tokens per thread in a product with `tokens` tokens. It is a power of two.
 std::uint32_t linear_tokens(const Tiles& tiles, WeightFormat format, std::int64_t tokens);
 ir::Function trace_convert_rows(const ConvertSpec& spec);

@@ -26,16 +26,15 @@ class LinearInput {
   const std::optional<Array>& rows() const { return rows_; }
   /// Returns the activations in a layout. Rows are converted to each layout only once.
   const Array& in(const InputLayout& layout);
-  /// Rows of 16-bit floats, and the factor of each row (tokens, 1) by which products must be multiplied, if there is
-  /// one.
+  /// Rows of 16-bit floats (terms, tokens, columns), and for f16 the factor of each row (tokens, 1) by which products
+  /// must be multiplied.
   struct Rounded {
-    DType dtype;
+    RoundSpec how;
     Array rows;
     std::optional<Array> factors;
   };
-  /// Returns the rows rounded to f16 or bf16. For f16, each row is scaled to a magnitude of at most 16,384, so that it
-  /// neither overflows nor becomes 0. Requires rows.
-  const Rounded& rounded(DType dtype);
+  /// Returns the rows rounded to sums of `terms` numbers of f16 or bf16 (see RoundSpec). Requires rows.
+  const Rounded& rounded(DType dtype, std::uint32_t terms = 1);
 
  private:
   std::optional<Array> rows_;  ///< contiguous, f32
@@ -54,6 +53,9 @@ std::optional<InputLayout> common_layout(std::span<const Weight> weights, std::i
 /// True if products of `tokens` tokens with the weight are computed by the vendor's library, after a conversion of the
 /// weight to a matrix of 16-bit floats.
 bool multiplied_by_library(const Weight& weight, std::int64_t tokens);
+
+/// True if products of `tokens` tokens with the weight round activations to one 16-bit float each.
+bool rounds_activations(const Weight& weight, std::int64_t tokens);
 
 /// Returns the products (tokens, rows) with several weights. The weights must have x's columns and device.
 std::vector<Array> linear(LinearInput& x, std::span<const Weight> weights);

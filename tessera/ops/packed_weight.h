@@ -110,6 +110,9 @@ struct WeightPart {
   std::vector<ir::Value> words;
   ir::Value scale, second, minimum;
 };
+/// Multiplies scale and minimum by their factors, if the format has them.
+WeightPart scaled_part(const WeightLayout& f, std::vector<ir::Value> words, ir::Value scale, ir::Value minimum,
+                       ir::Value factor);
 WeightPart part_of(const PackedWeight& weight, ir::Value part, ir::Value lane);
 
 /// Multiplies a part of a row of the weight by the same part of each token and adds the products to `sums`, starting

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "tessera/array/functions.h"
 #include "tessera/base/log.h"
@@ -120,13 +119,15 @@ DType library_dtype(const Weight& weight) { return weight.format() == WeightForm
 }  // namespace
 
 // The library's rate is several times that of linear's kernels, but the conversion reads and writes the weight once
-// more.
+// more. With few tokens, kernels with matrix fragments are faster.
 bool ops::multiplied_by_library(const Weight& weight, std::int64_t tokens) {
-  constexpr std::int64_t least_tokens = 16, least_quantised_tokens = 64;
+  constexpr std::int64_t least_tokens = 16, least_tokens_beside_units = 64;
   constexpr std::int64_t most_bytes = std::int64_t{1} << 30;  // of the converted weight
   const std::int64_t m = tokens, n = weight.rows(), k = weight.columns();
   if (weight.format() == WeightFormat::f32 || 2 * n * k > most_bytes) return false;
-  if (tokens < (layout_of(weight.format()).quantised() ? least_quantised_tokens : least_tokens)) return false;
+  const bool units = layout_of(weight.format()).quantised() ||
+                     choose_linear_tile(tiles_of(weight.device()), spec_of(weight), n, k, tokens).has_value();
+  if (tokens < (units ? least_tokens_beside_units : least_tokens)) return false;
   const DType t = library_dtype(weight);
   return vendor_product_available(
       weight.device(), {m, n, k, 1, {t, false, k, 0}, {t, true, k, 0}, {DType::f32, false, n, 0}, false, false});
@@ -146,7 +147,8 @@ std::optional<Array> library_product(ops::LinearInput& x, const Weight& weight) 
     return std::nullopt;
   }
   const ops::LinearInput::Rounded& rows = x.rounded(dtype);
-  Array product = matmul(rows.rows, matrix->transpose(), Epilogue{.dtype = DType::f32});
+  Array product =
+      matmul(rows.rows.reshape({x.tokens(), weight.columns()}), matrix->transpose(), Epilogue{.dtype = DType::f32});
   return rows.factors ? product * *rows.factors : product;
 }
 
@@ -154,21 +156,36 @@ std::optional<Array> library_product(ops::LinearInput& x, const Weight& weight) 
 struct LinearPlan {
   LinearSpec spec;
   std::optional<ops::LinearPanelSpec> panel;
+  std::optional<ops::LinearTileSpec> tile;
   InputLayout in;
   bool library = false;  ///< multiplies by the vendor's library; `spec` is used if that fails
 };
 LinearPlan plan_of(const Weight& weight, std::int64_t tokens) {
   const ops::WeightLayout& f = ops::layout_of(weight.format());
   const ops::Tiles tiles = ops::tiles_of(weight.device());
-  LinearPlan p{{spec_of(weight)}, {}, {}};
+  LinearPlan p{{spec_of(weight)}, {}, {}, {}};
   p.spec.tokens = ops::linear_tokens(tiles, weight.format(), tokens);
   p.spec.slices = tiles.slices;
   p.panel = ops::choose_linear_panel(tiles, p.spec.weight, tokens);
   if (p.panel) p.spec.tokens = p.panel->tokens;
   p.in = {f.quantised(), p.spec.tokens, f.offset, f.offset != 0 && f.factor == 16};
+  p.tile = ops::choose_linear_tile(tiles, p.spec.weight, weight.rows(), weight.columns(), tokens);
+  if (p.tile) {
+    p.spec.tokens = p.tile->tokens;
+    p.in = f.quantised() ? InputLayout{true, p.tile->tokens} : InputLayout{};  // its numbers have no offset
+  }
   p.library = ops::multiplied_by_library(weight, tokens);
   return p;
 }
+
+}  // namespace
+
+bool ops::rounds_activations(const Weight& weight, std::int64_t tokens) {
+  const LinearPlan plan = plan_of(weight, tokens);
+  return plan.library || (plan.tile && !layout_of(weight.format()).quantised() && plan.tile->terms == 1);
+}
+
+namespace {
 
 /// True if a weight that reads `wanted` can also read `stored`. A weight without an offset does not read the sums.
 bool satisfies(const InputLayout& stored, const InputLayout& wanted) {
@@ -183,11 +200,11 @@ InputLayout layout_for(const LinearPlan& plan, std::span<const Weight> weights, 
   return plan.in;
 }
 
-std::vector<LaunchArgument> linear_arguments(const Weight& weight, const Array& x, const Array& out,
+std::vector<LaunchArgument> linear_arguments(const Weight& weight, std::initializer_list<Array> arrays,
                                              std::int64_t tokens, std::int64_t parts) {
   std::vector<LaunchArgument> args;
   for (const Array& p : weight.parts()) args.emplace_back(p.view());
-  args.emplace_back(x.view()), args.emplace_back(out.view());
+  for (const Array& a : arrays) args.emplace_back(a.view());
   const bool quantised = ops::layout_of(weight.format()).quantised();
   for (std::int64_t v : {weight.rows(), quantised ? weight.columns() / 32 : weight.columns(), tokens, parts})
     args.push_back(LaunchArgument::index(v));
@@ -199,9 +216,26 @@ KernelFamily<LinearSpec>& linear_kernels() {
   return family;
 }
 
+/// Multiplies with matrix fragments.
+void multiply_tiles(const LinearPlan& plan, const Weight& weight, ops::LinearInput& x, const Array& out) {
+  const ops::LinearTileSpec& spec = *plan.tile;
+  const DType element = ops::layout_of(weight.format()).element;
+  const std::int64_t parts = ops::ceil_div(x.tokens(), spec.tokens),
+                     blocks = ops::ceil_div(weight.parts()[0].shape(0), spec.groups) * parts;
+  const auto arguments = [&]() -> std::vector<LaunchArgument> {
+    if (ops::layout_of(weight.format()).quantised())
+      return linear_arguments(weight, {x.in(plan.in), out}, x.tokens(), parts);
+    const ops::LinearInput::Rounded& rows = x.rounded(element, spec.terms);
+    return rows.factors ? linear_arguments(weight, {rows.rows, *rows.factors, out}, x.tokens(), parts)
+                        : linear_arguments(weight, {rows.rows, out}, x.tokens(), parts);
+  };
+  static auto& family = *new KernelFamily<ops::LinearTileSpec>(ops::trace_linear_tile);
+  family(spec).launch({static_cast<std::uint64_t>(blocks), 1, 1}, arguments());
+}
+
 void multiply(const LinearPlan& plan, const Weight& weight, const Array& x, const Array& out, std::int64_t tokens) {
   const std::int64_t groups = weight.parts()[0].shape(0), parts = ops::ceil_div(tokens, plan.spec.tokens);
-  std::vector<LaunchArgument> args = linear_arguments(weight, x, out, tokens, parts);
+  std::vector<LaunchArgument> args = linear_arguments(weight, {x, out}, tokens, parts);
   if (!plan.panel) {
     linear_kernels()(plan.spec).launch({static_cast<std::uint64_t>(groups * parts), 1, 1}, std::span(args));
     return;
@@ -232,15 +266,21 @@ LinearInput::LinearInput(Array data, const InputLayout& layout, std::int64_t tok
     stored_.emplace_back(layout, std::move(data));
 }
 
-const LinearInput::Rounded& LinearInput::rounded(DType dtype) {
-  const auto known = std::ranges::find(rounded_, dtype, &Rounded::dtype);
+const LinearInput::Rounded& LinearInput::rounded(DType dtype, std::uint32_t terms) {
+  const Array& x = rows_.value();
+  const RoundSpec how{dtype, terms, std::min(tiles_of(x.device()).block_limit, 1024u)};
+  const auto known = std::ranges::find(rounded_, how, &Rounded::how);
   if (known != rounded_.end()) return *known;
-  const Array x = rows_.value().reshape({tokens_, columns_});
-  if (dtype == DType::bf16) return rounded_.emplace_back(dtype, x.astype(dtype).eval(), std::nullopt);
-  constexpr float largest = 16384, smallest = 1e-30f, infinity = std::numeric_limits<float>::infinity();
-  const Array size = max(abs(x), {-1}, true);
-  const Array factors = where((size > smallest) & (size < infinity), size / largest, 1.0f).eval();
-  return rounded_.emplace_back(dtype, (x / factors).astype(dtype).eval(), factors);
+  Rounded& to = rounded_.emplace_back(how, Array::empty({terms, tokens_, columns_}, dtype, x.device()));
+  std::vector<LaunchArgument> args = {x.view(), to.rows.view()};
+  if (dtype == DType::f16) {
+    to.factors = Array::empty({tokens_, 1}, DType::f32, x.device());
+    args.emplace_back(to.factors->view());
+  }
+  args.push_back(LaunchArgument::index(columns_)), args.push_back(LaunchArgument::index(tokens_));
+  static auto& family = *new KernelFamily<RoundSpec>(trace_round_rows);
+  family(how).launch({static_cast<std::uint64_t>(tokens_), 1, 1}, std::span(args));
+  return to;
 }
 
 const Array& LinearInput::in(const InputLayout& layout) {
@@ -276,7 +316,10 @@ std::vector<Array> linear(LinearInput& x, std::span<const Weight> weights) {
       }
     const Array& out = results.emplace_back(Array::empty({x.tokens(), weight.rows()}, DType::f32, weight.device()));
     if (x.tokens() == 0) continue;
-    multiply(plan, weight, x.in(layout_for(plan, weights, x.tokens())), out, x.tokens());
+    if (plan.tile)
+      multiply_tiles(plan, weight, x, out);
+    else
+      multiply(plan, weight, x.in(layout_for(plan, weights, x.tokens())), out, x.tokens());
   }
   return operation.finish(std::move(results), [&] {
     return Attributes{{"weights", static_cast<std::int64_t>(weights.size())}};
@@ -288,8 +331,9 @@ bool can_gate(const Weight& weight, std::int64_t tokens, const InputLayout& out)
   const LinearSpec& spec = plan.spec;
   const Tiles tiles = tiles_of(weight.device());
   const std::uint64_t shared = std::uint64_t{8} * spec.slices * spec.tokens * spec.weight.group;  // of two f32 sums
-  return !plan.library && weight.rows() % 64 == 0 && spec.weight.group == 32 && spec.slices >= 2 * spec.tokens &&
-         out.tokens == spec.tokens && tiles.subgroup >= input_lanes && shared <= tiles.shared_bytes;
+  return !plan.library && !plan.tile && weight.rows() % 64 == 0 && spec.weight.group == 32 &&
+         spec.slices >= 2 * spec.tokens && out.tokens == spec.tokens && tiles.subgroup >= input_lanes &&
+         shared <= tiles.shared_bytes;
 }
 
 LinearInput gated_linear(LinearInput& x, const Weight& weight, Gate gate, const InputLayout& out) {
@@ -298,7 +342,7 @@ LinearInput gated_linear(LinearInput& x, const Weight& weight, Gate gate, const 
   plan.spec.gated = true, plan.spec.gate = gate, plan.spec.out = out;
   const Array data = empty_input(out, tokens, rows, weight.device());
   const std::int64_t parts = ceil_div(tokens, plan.spec.tokens);
-  std::vector<LaunchArgument> args = linear_arguments(weight, x.in(plan.in), data, tokens, parts);
+  std::vector<LaunchArgument> args = linear_arguments(weight, {x.in(plan.in), data}, tokens, parts);
   linear_kernels()(plan.spec).launch({static_cast<std::uint64_t>(rows / 32 * parts), 1, 1}, std::span(args));
   return LinearInput(data, out, tokens, rows);
 }

@@ -12,18 +12,21 @@ ir::Value signed_byte(ir::Value word, bool upper) {
   return ir::cast(DType::f32, ir::bitcast(DType::i32, word << word_literal(upper ? 16 : 24)) >> 24);
 }
 
+WeightPart scaled_part(const WeightLayout& f, std::vector<ir::Value> words, ir::Value scale, ir::Value minimum,
+                       ir::Value factor) {
+  WeightPart out{std::move(words), scale, {}, minimum};
+  if (f.factor == 32)
+    out.scale = scale * unsigned_byte(factor, false), out.minimum = minimum * unsigned_byte(factor, true);
+  else if (f.factor == 16)
+    out.second = scale * signed_byte(factor, true), out.scale = scale * signed_byte(factor, false);
+  return out;
+}
+
 WeightPart part_of(const PackedWeight& weight, ir::Value part, ir::Value lane) {
   const WeightLayout& f = weight.layout;
-  WeightPart out{weight.numbers(part, lane), weight.scale(part, lane), {}, {}};
-  if (f.minimum) out.minimum = weight.scale(part, lane, 1);
-  if (f.factor == 32) {
-    const ir::Value both = weight.factor(part, lane);
-    out.scale = out.scale * unsigned_byte(both, false), out.minimum = out.minimum * unsigned_byte(both, true);
-  } else if (f.factor == 16) {
-    const ir::Value both = weight.factor(part, lane);
-    out.second = out.scale * signed_byte(both, true), out.scale = out.scale * signed_byte(both, false);
-  }
-  return out;
+  std::vector<ir::Value> words = weight.numbers(part, lane);
+  const ir::Value scale = weight.scale(part, lane), minimum = f.minimum ? weight.scale(part, lane, 1) : ir::Value();
+  return scaled_part(f, std::move(words), scale, minimum, f.factor != 0 ? weight.factor(part, lane) : ir::Value());
 }
 
 void add_part(const WeightLayout& f, const WeightPart& w, const ir::BufferRef& x, const std::vector<ir::Value>& x_at,

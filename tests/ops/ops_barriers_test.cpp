@@ -180,6 +180,30 @@ std::vector<Launch> launches() {
                      {0.25f},
                      4});
     }
+  // 20 tokens times weights of 40 rows and 7 parts of 32 columns, or 104 columns, in two slices.
+  LinearTileSpec tile{{WeightFormat::q8_0, 32, DType::f16}};
+  tile.slices = 2;
+  out.push_back({trace_linear_tile(tile),
+                 4,
+                 {numbers(2 * 7 * 256), numbers(2 * 7 * 16), numbers(2 * 7 * 16 * 12), numbers(20 * 40)},
+                 {40, 7, 20, 2},
+                 {},
+                 32});
+  tile.weight.format = WeightFormat::q6_K;  // 8 parts
+  out.push_back(
+      {trace_linear_tile(tile),
+       4,
+       {numbers(2 * 8 * 192), numbers(2 * 16), numbers(2 * 8 * 16), numbers(2 * 8 * 16 * 12), numbers(20 * 40)},
+       {40, 8, 20, 2},
+       {},
+       32});
+  tile.weight.format = WeightFormat::f16, tile.terms = 2;
+  out.push_back({trace_linear_tile(tile),
+                 4,
+                 {numbers(2 * 104 * 16), numbers(2 * 20 * 52), numbers(20), numbers(20 * 40)},
+                 {40, 104, 20, 2},
+                 {},
+                 32});
   return out;
 }
 
@@ -202,7 +226,7 @@ TEST(Barriers, RemovingABarrierOrWaitIsDetected) {
         EXPECT_TRUE(f.kind == ir::Finding::Kind::race || f.kind == ir::Finding::Kind::uninitialised) << f.text;
     }
   }
-  EXPECT_EQ(barriers, 1u + 8 * 2 + 2 * (3 + 4) + 2 + 1 + 2 * (3 + 2) + 1 + 3 + 1 + 1 + 3 + 4 + 4 + 4 * 6);
+  EXPECT_EQ(barriers, 1u + 8 * 2 + 2 * (3 + 4) + 2 + 1 + 2 * (3 + 2) + 1 + 3 + 1 + 1 + 3 + 4 + 4 + 4 * 6 + 6 + 6 + 5);
 }
 
 // No built-in device uses this form of the kernel, so its results are checked here.

@@ -5,6 +5,7 @@
 // reason must be reported.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <random>
@@ -16,6 +17,7 @@
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/device/placement/verify_on.h"
 #include "tessera/device/queue/sequence.h"
+#include "tessera/ops/linear_input.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer_layer.h"
 #include "tests/nn/small_network.h"
@@ -453,7 +455,11 @@ TEST_P(VendorBlas, MultipliesPromptsByConvertedWeights) {
         ops::LinearInput rows = ops::add_rms_norm(x, zero, norm, 1e-5f, weights).normalised;
         const std::vector<Array> direct = linear(x, weights), normalised = ops::linear(rows, weights);
         const bool library_did = by_library(scope.log()) != 0;
-        if (library_did == fails) return "the library computed " + std::to_string(by_library(scope.log()));
+        const bool expected = !fails && std::ranges::any_of(weights, [&](const Weight& w) {
+          return ops::multiplied_by_library(w, tokens);
+        });
+        if (library_did != expected || (expected != !fails && tokens == 64))
+          return "the library computed " + std::to_string(by_library(scope.log()));
         for (std::size_t w = 0; w < weights.size(); ++w)
           for (std::int64_t t = 0; t < tokens; ++t) {
             const Array row = x.slice(0, t, t + 1).copy();

@@ -40,6 +40,9 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
           trace_linear({weight, tokens, tiles.slices}));
     if (const auto panel = choose_linear_panel(tiles, weight, 128))
       add("linear_" + format + "_panel" + std::to_string(panel->tokens), trace_linear_panel(*panel));
+    for (const std::int64_t tokens : {16, 64, 512})
+      if (const auto tile = choose_linear_tile(tiles, weight, 4096, 4096, tokens))
+        add("linear_" + format + "_fragments" + std::to_string(tile->tokens), trace_linear_tile(*tile));
     for (const DType to : {DType::f32, DType::f16})
       add("dequantize_" + format + "_to_" + text(to), trace_dequantise({weight, to, dequantise_slices(tiles)}));
     for (DType ids : {DType::i32, DType::i64})
