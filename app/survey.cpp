@@ -110,10 +110,8 @@ std::string capability_text(const Capabilities& can) {
   if (can.bf16) does.emplace_back("bf16");
   if (can.int8_dot) does.emplace_back("int8 dot");
   if (can.matrix_f16) {
-    std::vector<std::string> of = {"f16"};
-    if (can.matrix_bf16) of.emplace_back("bf16");
-    if (can.matrix_i8) of.emplace_back("int8");
-    does.push_back("matrices of " + joined(of, " and "));
+    does.push_back(std::string("matrices of f16") + (can.matrix_bf16 ? ", bf16" : "") +
+                   (can.matrix_i8 ? " and int8" : ""));
   }
   if (can.atomic_f32) does.emplace_back("f32 atomics");
   if (can.atomic_i64) does.emplace_back("64-bit atomics");

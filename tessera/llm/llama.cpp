@@ -178,14 +178,18 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
 }
 
 void Llama::prepare() const {
-  // Matrix products use different kernels for one token and for tiles of 2, 4 and 8 tokens, and a library for many. In
-  // a cache of this length, attention of one token has several parts.
-  KeyValueCache cache = make_cache(128);
-  const std::vector<std::int32_t> tokens(64, 0);
+  // Matrix products use different kernels for one token, for tiles of 2, 4 and 8 tokens, and for those of 16 to 128
+  // with matrix units, and a library for many. In a cache of this length, attention of one token has several parts.
+  KeyValueCache cache = make_cache(256);
+  const std::vector<std::int32_t> tokens(128, 0);
   Array logits;
   for (std::size_t n : {1, 2, 4, 8}) logits = forward(std::span(tokens).first(n), cache).eval();
-  if (std::ranges::any_of(layers_, [&](const Layer& l) { return ops::multiplied_by_library(l.gate_up[0], 64); }))
-    forward(tokens, cache).eval();
+  for (std::size_t n : {32, 64, 128})
+    if (std::ranges::any_of(layers_, [&](const Layer& l) {
+          return ops::multiplied_by_tiles(l.gate_up[0], static_cast<std::int64_t>(n)) ||
+                 (n == 64 && ops::multiplied_by_library(l.gate_up[0], 64));
+        }))
+      forward(std::span(tokens).first(n), cache).eval();
   // Select tokens as FetchedLogits does.
   ops::finite_argmax(logits), ops::top_k(logits, std::min(logits.size(), ops::most_top_k(logits.device())));
   // Recorded steps use kernels that read the token's position from memory.

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/kernel_family.h"
 #include "tessera/ops/kernels.h"
@@ -62,7 +65,13 @@ Array attend(const Array& q, const Array& keys, const Array& values, const Posit
   const Array queries = (q.dtype() == DType::f32 ? q : q.astype(DType::f32)).as_contiguous();
   auto rows = [](const Array& cache) { return cache.strides()[2] == 1 || cache.shape(2) == 1 ? cache : cache.copy(); };
   const Array k = rows(keys), v = rows(values);
-  if (auto tile = ops::choose_attention_tile(ops::tiles_of(q.device()), DType::f32, k.dtype(), head_size, tokens)) {
+  // Other caches would have to be copied as a whole.
+  const bool whole_pieces = std::ranges::all_of(
+      std::array{&k, &v}, [](const Array* x) { return x->strides()[0] % 8 == 0 && x->strides()[1] % 8 == 0; });
+  auto tile = whole_pieces
+                  ? ops::choose_attention_tile(ops::tiles_of(q.device()), DType::f32, k.dtype(), head_size, tokens)
+                  : std::nullopt;
+  if (tile) {
     tile->in_memory = past.in_memory(), tile->window = window != 0 && window < keys.shape(1), tile->cap = cap != 0;
     const auto heads_first = [](const Array& x) { return x.permute({1, 0, 2}).unsqueeze(0); };
     ops::launch_attention_tile(*tile, heads_first(queries), ops::attention_rows(k.unsqueeze(0)),

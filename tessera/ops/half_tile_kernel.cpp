@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of many tokens with a weight of 16-bit floats, using matrix fragments. Activations are f32, represented by
-// sums of 16-bit floats (trace_round_rows), so that few tokens lose no accuracy. A block is divided into slices like
-// that of a quantised weight.
+// sums of 16-bit floats (trace_round_rows). A block is divided into slices like that of a quantised weight. An infinite
+// weight results in NaN, because the last terms of an activation can be 0.
 //
 // Columns of the weight are 40, 72 or 136 elements apart in shared memory, and rows of activations 24 or 40: an odd
 // number of 16 bytes, so loads of fragments have no bank conflicts.
@@ -47,16 +47,16 @@ ir::Function trace_half_tile(const LinearTileSpec& s) {
   const DType t = layout_of(s.weight.format).element;
   WeightTile in(s);
   const int stages = in.stages, tm = in.tm, tn = in.tn;
-  ir::Builder builder(
-      "linear_" + std::string(weight_format_name(s.weight.format)) + "_fragments" + std::to_string(z.tokens),
-      ir::KernelKind::block, {static_cast<std::uint32_t>(in.slices * in.threads), 1, 1});
+  ir::Builder builder("linear_" + std::string(weight_format_name(s.weight.format)) + WeightTile::name_of(s),
+                      ir::KernelKind::block, {static_cast<std::uint32_t>(in.slices * in.threads), 1, 1});
   builder.set_min_blocks(1);
   builder.set_aligned_vectors();
   ir::Builder::Scope scope(builder);
   const PackedWeight weight(s.weight);
   const auto x = ir::buffer_param("x", t, ir::Access::read);
-  const auto factors = t == DType::f16 ? ir::buffer_param("factors", DType::f32, ir::Access::read) : ir::BufferRef();
-  const auto y = ir::buffer_param("y", DType::f32, ir::Access::read_write);
+  std::optional<ir::BufferRef> factors;
+  if (t == DType::f16) factors = ir::buffer_param("factors", DType::f32, ir::Access::read);
+  const auto y = ir::buffer_param("y", s.gated && s.out.quantised ? DType::u32 : DType::f32, ir::Access::read_write);
   in.declare_sizes();
   const ir::Value columns = in.steps;
   const auto room = [&](int size) { return static_cast<std::uint64_t>(in.slices * stages * size); };
@@ -115,9 +115,7 @@ ir::Function trace_half_tile(const LinearTileSpec& s) {
         }
     }
   });
-  in.add_slices(sums, [&](ir::Value row, ir::Value token, ir::Value sum) {
-    y.store(token * in.rows + row, t == DType::f16 ? sum * factors.load(token) : sum);
-  });
+  in.store(sums, y, factors);
   return builder.finish();
 }
 
@@ -145,7 +143,7 @@ ir::Function trace_round_rows(const RoundSpec& spec) {
         },
         together);
     const ir::Value size = ir::bitcast(DType::f32, ir::block_max(most.get()));
-    factor = ir::select(size > real(1e-30) && size < real(std::numeric_limits<double>::infinity()),
+    factor = ir::select(size > real(2e-34) && size < real(std::numeric_limits<double>::infinity()),
                         size * real(1.0 / 16384), real(1));
     ir::if_(ir::thread_id(0) == 0, [&] { factors.store(token, factor); });
   }

@@ -143,12 +143,16 @@ struct LinearTileSpec {
   std::uint32_t stages = 3;  ///< of asynchronous copies
   /// If the weight is not quantised: an activation is the sum of this many 16-bit floats (see trace_round_rows).
   std::uint32_t terms = 1;
+  bool gated = false;  ///< see LinearSpec. This requires an even number of groups and of workers_m
+  Gate gate = Gate::silu;
+  InputLayout out = {};
   friend bool operator==(const LinearTileSpec&, const LinearTileSpec&) = default;
   std::size_t hash() const {
     return hash_of(
         {static_cast<std::uint64_t>(weight.format), weight.group, static_cast<std::uint64_t>(weight.scale),
          tokens | std::uint64_t{groups} << 16 | std::uint64_t{slices} << 32 | std::uint64_t{stages} << 48,
-         workers_m | std::uint64_t{workers_n} << 16 | std::uint64_t{subgroup} << 32 | std::uint64_t{terms} << 48});
+         workers_m | std::uint64_t{workers_n} << 16 | std::uint64_t{subgroup} << 32 | std::uint64_t{terms} << 48,
+         std::uint64_t{gated} | static_cast<std::uint64_t>(gate) << 1, out.bits()});
   }
 };
 /// Converts rows of f32 to another layout, on GPUs.
@@ -191,15 +195,17 @@ ir::Function trace_linear(const LinearSpec& spec);
 ir::Function trace_linear_panel(const LinearPanelSpec& spec);
 /// Returns std::nullopt if it is cheaper to unpack the weight again for each tile of tokens.
 std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const WeightSpec& weight, std::int64_t tokens);
-// weight_tile.cpp
+// weight_tile.cpp, half_tile_kernel.cpp
 ir::Function trace_linear_tile(const LinearTileSpec& spec);
 /// Returns std::nullopt if the device has no matrix units for this weight, or there are too few tokens.
 std::optional<LinearTileSpec> choose_linear_tile(const Tiles& tiles, const WeightSpec& weight, std::int64_t rows,
-                                                 std::int64_t columns, std::int64_t tokens);
+                                                 std::int64_t columns, std::int64_t tokens, bool gated = false);
+/// Returns the activation of a gate times its partner. gelu is the tanh approximation of Hendrycks and Gimpel 2016.
+ir::Value gated_value(Gate gate, ir::Value g, ir::Value up);
 /// Rounds rows of f32 to 16-bit floats. An element is the sum of `terms` numbers, each rounded from what the previous
 /// ones leave: 22 bits in two numbers of f16, 24 bits in three of bf16. The result is (terms, tokens, columns). For
-/// f16, each row is divided by a factor, so that its magnitude is at most 16,384 and it neither overflows nor becomes
-/// 0.
+/// f16, each row is divided by a factor, so that its magnitude is 16,384. Rows with infinities or NaN are not, nor rows
+/// of magnitudes below 2e-34.
 struct RoundSpec {
   DType out = DType::f16;
   std::uint32_t terms = 1, threads = 256;

@@ -54,8 +54,8 @@ std::optional<InputLayout> common_layout(std::span<const Weight> weights, std::i
 /// weight to a matrix of 16-bit floats.
 bool multiplied_by_library(const Weight& weight, std::int64_t tokens);
 
-/// True if products of `tokens` tokens with the weight round activations to one 16-bit float each.
-bool rounds_activations(const Weight& weight, std::int64_t tokens);
+/// True if these products are computed by kernels for tiles of tokens, with matrix fragments.
+bool multiplied_by_tiles(const Weight& weight, std::int64_t tokens);
 
 /// Returns the products (tokens, rows) with several weights. The weights must have x's columns and device.
 std::vector<Array> linear(LinearInput& x, std::span<const Weight> weights);

@@ -6,9 +6,10 @@
 // 1. waits until the packed weight and the activations have been copied to shared memory, and starts the copies of a
 //    later step;
 // 2. unpacks the weight: a thread writes the 32 numbers of one part of a row as signed bytes;
-// 3. multiplies fragments. A product of 32 columns has one scale per row and one per token.
+// 3. multiplies fragments. A product of 32 columns has one scale per row (two in formats with a factor for 16 columns)
+//    and one per token.
 //
-// Rows of fragments are an odd number of 16 bytes apart (12, 20 or 36 words), so loads have no bank conflicts.
+// Rows of fragments are an odd number of 16 bytes apart (12, 20, 36 or 68 words), so loads have no bank conflicts.
 #include <vector>
 
 #include "tessera/ops/packed_weight.h"
@@ -71,15 +72,14 @@ ir::Function trace_quantised_tile(const LinearTileSpec& s) {
   const WeightLayout& f = z.f;
   WeightTile in(s);
   const int slices = in.slices, stages = in.stages, tm = in.tm, tn = in.tn, all_threads = slices * z.threads;
-  ir::Builder builder(
-      "linear_" + std::string(weight_format_name(s.weight.format)) + "_fragments" + std::to_string(z.tokens),
-      ir::KernelKind::block, {static_cast<std::uint32_t>(all_threads), 1, 1});
+  ir::Builder builder("linear_" + std::string(weight_format_name(s.weight.format)) + WeightTile::name_of(s),
+                      ir::KernelKind::block, {static_cast<std::uint32_t>(all_threads), 1, 1});
   builder.set_min_blocks(1);
   builder.set_aligned_vectors();
   ir::Builder::Scope scope(builder);
   const PackedWeight weight(s.weight);
   const auto x = ir::buffer_param("x", DType::u32, ir::Access::read);
-  const auto y = ir::buffer_param("y", DType::f32, ir::Access::read_write);
+  const auto y = ir::buffer_param("y", s.gated && s.out.quantised ? DType::u32 : DType::f32, ir::Access::read_write);
   in.declare_sizes();
   const ir::Value steps = in.steps, slice = in.slice;
 
@@ -134,11 +134,13 @@ ir::Function trace_quantised_tile(const LinearTileSpec& s) {
   const auto scale_at = [&](ir::Value row, ir::Value part, int which) {
     return ((slice * z.row_scales + which) * z.parts + part) * z.rows + row;
   };
-  const auto unpack = [&](ir::Value slot) {
+  const auto unpack = [&](ir::Value slot, ir::Value step) {
     const ir::Value row = in.thread % z.rows, part = in.thread / z.rows, lane = row % group_rows,
                     at = slot * (z.parts * z.groups) + part * z.groups + row / group_rows;
-    const auto scale = [&](int which) {  // each part has its own copy
-      return load_at(staged.scales, (at * static_cast<int>(f.scales()) + which) * group_rows + lane, {});
+    // Each part has its own copy. An infinity of a part past the end must not become NaN.
+    const ir::Value exists = first_part(step) + part < steps;
+    const auto scale = [&](int which) {
+      return load_at(staged.scales, (at * static_cast<int>(f.scales()) + which) * group_rows + lane, exists);
     };
     const WeightPart w = scaled_part(f, staged.numbers(at, lane), scale(0), f.minimum ? scale(1) : ir::Value(),
                                      f.factor != 0 ? staged.factor(at, lane) : ir::Value());
@@ -215,12 +217,12 @@ ir::Function trace_quantised_tile(const LinearTileSpec& s) {
     ir::barrier();              // the copies are visible, and the previous step has been multiplied
     copy(step + (stages - 1));  // to the stage of the previous step
     const ir::Value slot = slice * stages + step % stages;
-    unpack(slot);
+    unpack(slot, step);
     ir::barrier();
     for (int part = 0; part < z.parts; ++part) multiply(slot, part);
   });
 
-  in.add_slices(sums, [&](ir::Value row, ir::Value token, ir::Value sum) { y.store(token * in.rows + row, sum); });
+  in.store(sums, y, std::nullopt);
   return builder.finish();
 }
 

@@ -158,7 +158,7 @@ struct LinearPlan {
   std::optional<ops::LinearPanelSpec> panel;
   std::optional<ops::LinearTileSpec> tile;
   InputLayout in;
-  bool library = false;  ///< multiplies by the vendor's library; `spec` is used if that fails
+  bool library = false;  ///< multiplies by the vendor's library; `tile` or `spec` is used if that fails
 };
 LinearPlan plan_of(const Weight& weight, std::int64_t tokens) {
   const ops::WeightLayout& f = ops::layout_of(weight.format());
@@ -180,9 +180,9 @@ LinearPlan plan_of(const Weight& weight, std::int64_t tokens) {
 
 }  // namespace
 
-bool ops::rounds_activations(const Weight& weight, std::int64_t tokens) {
+bool ops::multiplied_by_tiles(const Weight& weight, std::int64_t tokens) {
   const LinearPlan plan = plan_of(weight, tokens);
-  return plan.library || (plan.tile && !layout_of(weight.format()).quantised() && plan.tile->terms == 1);
+  return !plan.library && plan.tile;
 }
 
 namespace {
@@ -219,9 +219,10 @@ KernelFamily<LinearSpec>& linear_kernels() {
 /// Multiplies with matrix fragments.
 void multiply_tiles(const LinearPlan& plan, const Weight& weight, ops::LinearInput& x, const Array& out) {
   const ops::LinearTileSpec& spec = *plan.tile;
+  const std::int64_t groups = weight.parts()[0].shape(0);
   const DType element = ops::layout_of(weight.format()).element;
   const std::int64_t parts = ops::ceil_div(x.tokens(), spec.tokens),
-                     blocks = ops::ceil_div(weight.parts()[0].shape(0), spec.groups) * parts;
+                     blocks = ops::ceil_div(groups, spec.groups) * parts;
   const auto arguments = [&]() -> std::vector<LaunchArgument> {
     if (ops::layout_of(weight.format()).quantised())
       return linear_arguments(weight, {x.in(plan.in), out}, x.tokens(), parts);
@@ -326,19 +327,39 @@ std::vector<Array> linear(LinearInput& x, std::span<const Weight> weights) {
   });
 }
 
+namespace {
+
+std::optional<LinearTileSpec> gated_tile(const Weight& weight, std::int64_t tokens) {
+  return choose_linear_tile(tiles_of(weight.device()), spec_of(weight), weight.rows(), weight.columns(), tokens, true);
+}
+
+}  // namespace
+
 bool can_gate(const Weight& weight, std::int64_t tokens, const InputLayout& out) {
   const LinearPlan plan = plan_of(weight, tokens);
   const LinearSpec& spec = plan.spec;
   const Tiles tiles = tiles_of(weight.device());
+  if (plan.tile) {
+    // A kernel that gates must read the activations in the same layout as one that does not.
+    const auto tile = gated_tile(weight, tokens);
+    return !plan.library && tile && tile->tokens == plan.tile->tokens && weight.rows() % 64 == 0 &&
+           (out.quantised ? out.tokens == tile->tokens : out.tokens == 1);
+  }
   const std::uint64_t shared = std::uint64_t{8} * spec.slices * spec.tokens * spec.weight.group;  // of two f32 sums
-  return !plan.library && !plan.tile && weight.rows() % 64 == 0 && spec.weight.group == 32 &&
-         spec.slices >= 2 * spec.tokens && out.tokens == spec.tokens && tiles.subgroup >= input_lanes &&
-         shared <= tiles.shared_bytes;
+  return !plan.library && weight.rows() % 64 == 0 && spec.weight.group == 32 && spec.slices >= 2 * spec.tokens &&
+         out.tokens == spec.tokens && tiles.subgroup >= input_lanes && shared <= tiles.shared_bytes;
 }
 
 LinearInput gated_linear(LinearInput& x, const Weight& weight, Gate gate, const InputLayout& out) {
   const std::int64_t tokens = x.tokens(), rows = weight.rows() / 2;
   LinearPlan plan = plan_of(weight, tokens);
+  if (plan.tile) {
+    plan.tile = gated_tile(weight, tokens);
+    plan.tile->gate = gate, plan.tile->out = out;
+    const Array data = empty_input(out, tokens, rows, weight.device());
+    multiply_tiles(plan, weight, x, data);
+    return LinearInput(data, out, tokens, rows);
+  }
   plan.spec.gated = true, plan.spec.gate = gate, plan.spec.out = out;
   const Array data = empty_input(out, tokens, rows, weight.device());
   const std::int64_t parts = ceil_div(tokens, plan.spec.tokens);

@@ -96,11 +96,11 @@ class Weight {
 
 /// Returns x (..., columns) times the transposed weight: (..., rows), f32. For quantised formats, the rows of x are
 /// rounded to 8 bits with a scale per 32 numbers, which causes a relative error of about 0.4 % in a product. For f32,
-/// f16 and bf16, x is not rounded.
+/// f16 and bf16, x is not rounded to less than 22 bits.
 ///
-/// If the vendor's library is used (see TESSERA_BLAS), products with at least 16 rows of x and a weight in f16 or bf16,
-/// or at least 64 rows and a quantised weight, are computed by the library: x is rounded to f16 (to bf16 for bf16),
-/// and the weight is converted to that dtype, which needs memory for one weight.
+/// If the vendor's library is used (see TESSERA_BLAS), products with at least 64 rows of x (with at least 16 rows and a
+/// weight in f16 or bf16, if the device has no matrix units for it) are computed by the library: x is rounded to f16
+/// (to bf16 for bf16), and the weight is converted to that dtype, which needs memory for one weight.
 Array linear(const Array& x, const Weight& weight);
 /// Returns the products of x with several weights, in the order of the weights. x is rounded only once.
 std::vector<Array> linear(const Array& x, std::span<const Weight> weights);

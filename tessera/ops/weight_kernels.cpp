@@ -53,16 +53,11 @@ void add_part(const WeightLayout& f, const WeightPart& w, const ir::BufferRef& x
   }
 }
 
-namespace {
-
-/// The activation of a gate times its partner. gelu is the tanh approximation of Hendrycks and Gimpel 2016.
-ir::Value gated(Gate gate, ir::Value g, ir::Value up) {
+ir::Value gated_value(Gate gate, ir::Value g, ir::Value up) {
   if (gate == Gate::silu) return activate(Activation::silu, g) * up;
   const ir::Value inner = g * (g * g * 0.044715 + 1) * 0.7978845608028654;  // sqrt(2 / pi)
   return g * (ir::tanh(inner) + 1) * 0.5 * up;
 }
-
-}  // namespace
 
 ir::Function trace_linear(const LinearSpec& spec) {
   const WeightFormat format = spec.weight.format;
@@ -172,8 +167,8 @@ ir::Function trace_linear(const LinearSpec& spec) {
       std::array<ir::Value, 4> v;
       for (int i = 0; i < 4; ++i) {
         const ir::Value from = lane % static_cast<int>(input_lanes) * 4 + i;
-        v[static_cast<std::size_t>(i)] =
-            gated(spec.gate, parts.load(token * group_rows + from), parts.load((token + each) * group_rows + from));
+        v[static_cast<std::size_t>(i)] = gated_value(spec.gate, parts.load(token * group_rows + from),
+                                                     parts.load((token + each) * group_rows + from));
       }
       const InputStore store{spec.out, y, rows / 2};
       const ir::Value stores = (slice < each) && (lane < static_cast<int>(input_lanes));

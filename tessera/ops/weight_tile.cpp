@@ -2,6 +2,9 @@
 #include "tessera/ops/weight_tile.h"
 
 #include <algorithm>
+#include <array>
+
+#include "tessera/ops/input_store.h"
 
 namespace tessera::ops {
 
@@ -18,11 +21,20 @@ WeightTile::WeightTile(const LinearTileSpec& s)
       threads(threads_of(s)),
       tm(rows_of_block / side / static_cast<int>(s.workers_m)),
       tn(tokens_of_block / side / static_cast<int>(s.workers_n)),
+      spec_(s),
       groups_(static_cast<int>(s.groups)),
       workers_n_(static_cast<int>(s.workers_n)) {}
 
+std::string WeightTile::name_of(const LinearTileSpec& s) {
+  return "_fragments" + std::to_string(s.tokens) + "_rows" + std::to_string(s.groups * tile_group_rows) + "_slices" +
+         std::to_string(s.slices) + (s.gated ? s.gate == Gate::silu ? "_silu_gate" : "_gelu_gate" : "");
+}
+
 std::uint64_t WeightTile::sums_bytes(const LinearTileSpec& s) {
-  return std::uint64_t{4} * s.slices * s.workers_m * s.workers_n * sums_size + 16;
+  const std::uint64_t workers = std::uint64_t{s.workers_m} * s.workers_n,
+                      gated =
+                          s.gated ? workers / 2 * side * (std::uint64_t{s.groups} * tile_group_rows / s.workers_m) : 0;
+  return 4 * (s.slices * workers * sums_size + gated) + 32;
 }
 
 void WeightTile::declare_sizes() {
@@ -36,6 +48,11 @@ void WeightTile::declare_sizes() {
 }
 
 ir::Value WeightTile::group(ir::Value i) const {
+  if (spec_.gated) {
+    const int half = groups_ / 2;
+    const ir::Value pairs = rows / (2 * tile_group_rows);
+    return ir::min(block * half + i % half, pairs - 1) + i / half * pairs;
+  }
   return ir::min(block * groups_ + i, (rows + (tile_group_rows - 1)) / tile_group_rows - 1);
 }
 
@@ -46,29 +63,74 @@ void WeightTile::for_each_chunk(int all, const std::function<void(ir::Value)>& c
   }
 }
 
-void WeightTile::add_slices(std::span<const ir::Fragment> sums,
-                            const std::function<void(ir::Value, ir::Value, ir::Value)>& store) const {
-  const int all_threads = slices * threads;
+ir::Value WeightTile::total(const ir::BufferRef& parts, ir::Value worker, ir::Value row, ir::Value token) const {
+  const auto part = [&](int of) {
+    return parts.load((worker + of * subgroups) * sums_size + row * sums_pitch + token);
+  };
+  ir::Value sum = part(0);
+  for (int of = 1; of < slices; ++of) sum = sum + part(of);
+  return sum;
+}
+
+void WeightTile::store(std::span<const ir::Fragment> sums, const ir::BufferRef& y,
+                       const std::optional<ir::BufferRef>& factors) const {
   const ir::BufferRef parts = ir::shared(DType::f32, static_cast<std::uint64_t>(slices * subgroups * sums_size));
+  if (spec_.gated) return store_gated(sums, parts, y, factors);
   for (int i = 0; i < tm; ++i)
     for (int j = 0; j < tn; ++j) {
       if (i + j > 0) ir::barrier();
       sums[static_cast<std::size_t>(i * tn + j)].store(parts, ir::subgroup_id() * sums_size, sums_pitch);
       ir::barrier();
-      ir::for_(ir::thread_id(0), subgroups * side * side, all_threads, [&](ir::Value e) {
+      ir::for_(ir::thread_id(0), subgroups * side * side, slices * threads, [&](ir::Value e) {
         const ir::Value worker = e / (side * side), t = e % (side * side) / side, r = e % side,
                         row = block * rows_of_block + worker / workers_n_ * (tm * side) + i * side + r,
                         token = tile * tokens_of_block + worker % workers_n_ * (tn * side) + j * side + t;
         ir::if_(row < rows && token < count, [&] {
-          const auto part = [&](int of) {
-            return parts.load((worker + of * subgroups) * sums_size + r * sums_pitch + t);
-          };
-          ir::Value total = part(0);
-          for (int of = 1; of < slices; ++of) total = total + part(of);
-          store(row, token, total);
+          const ir::Value sum = total(parts, worker, r, t);
+          y.store(token * rows + row, factors ? sum * factors->load(token) : sum);
         });
       });
     }
+}
+
+// The first half of the workers has gates. Their results are exchanged through shared memory, so that consecutive
+// threads have consecutive rows of a token, which are columns of the result.
+void WeightTile::store_gated(std::span<const ir::Fragment> sums, const ir::BufferRef& parts, const ir::BufferRef& y,
+                             const std::optional<ir::BufferRef>& factors) const {
+  const int pairs = subgroups / 2, rows_of_worker = tm * side, all = slices * threads, each = 4;
+  const ir::BufferRef results = ir::shared(DType::f32, static_cast<std::uint64_t>(pairs * side * rows_of_worker));
+  const ir::Value columns = rows / 2;
+  const InputStore store{spec_.out, y, columns};
+  for (int j = 0; j < tn; ++j) {
+    for (int i = 0; i < tm; ++i) {
+      if (i + j > 0) ir::barrier();
+      sums[static_cast<std::size_t>(i * tn + j)].store(parts, ir::subgroup_id() * sums_size, sums_pitch);
+      ir::barrier();
+      ir::for_(ir::thread_id(0), pairs * side * side, all, [&](ir::Value e) {
+        const ir::Value worker = e / (side * side), t = e % (side * side) / side, r = e % side,
+                        token = tile * tokens_of_block + worker % workers_n_ * (tn * side) + j * side + t;
+        const ir::Value factor = factors ? factors->load(ir::min(token, count - 1)) : ir::Value();
+        const auto scaled = [&](ir::Value sum) { return factor.valid() ? sum * factor : sum; };
+        results.store(
+            (worker * side + t) * rows_of_worker + i * side + r,
+            gated_value(spec_.gate, scaled(total(parts, worker, r, t)), scaled(total(parts, worker + pairs, r, t))));
+      });
+    }
+    ir::barrier();
+    // All threads store together, because quantising exchanges values within subgroups.
+    const int stores = pairs * side * rows_of_worker / each;
+    for (int begin = 0; begin < stores; begin += all) {
+      const ir::Value e = ir::thread_id(0) + begin, at = ir::min(e, stores - 1) * each,
+                      worker = at / (side * rows_of_worker), t = at / rows_of_worker % side, r = at % rows_of_worker,
+                      column = block * (rows_of_block / 2) + worker / workers_n_ * rows_of_worker + r,
+                      token = tile * tokens_of_block + worker % workers_n_ * (tn * side) + j * side + t;
+      std::array<ir::Value, 4> v;
+      for (int i = 0; i < each; ++i) v[static_cast<std::size_t>(i)] = results.load(at + i);
+      ir::Value exists = e < stores && column < columns;
+      if (spec_.out.tokens == 1) exists = exists && token < count;  // tiles are padded with tokens past the end
+      store(token, column, v, {exists, exists, exists, exists});
+    }
+  }
 }
 
 ir::Function trace_linear_tile(const LinearTileSpec& s) {
@@ -76,10 +138,11 @@ ir::Function trace_linear_tile(const LinearTileSpec& s) {
 }
 
 std::optional<LinearTileSpec> choose_linear_tile(const Tiles& tiles, const WeightSpec& weight, std::int64_t rows,
-                                                 std::int64_t columns, std::int64_t tokens) {
+                                                 std::int64_t columns, std::int64_t tokens, bool gated) {
   // Threads with a few sums each compute fewer tokens as fast. Copies that are not asynchronous request fewer bytes.
   const std::int64_t least_tokens = tiles.async_copies ? 5 : 32;
   constexpr std::int64_t few_tokens = 64;
+  const std::uint32_t least_groups = gated ? 2 : 1;
   const WeightLayout& f = layout_of(weight.format);
   const bool units = f.quantised()              ? tiles.matrix_i8
                      : f.element == DType::f16  ? tiles.matrix_f16
@@ -91,7 +154,8 @@ std::optional<LinearTileSpec> choose_linear_tile(const Tiles& tiles, const Weigh
   const std::int64_t wanted = std::max<std::int64_t>(1, std::int64_t{tiles.compute_units} * 3 / 4);
   LinearTileSpec s{weight};
   s.subgroup = tiles.subgroup;
-  if (!f.quantised() && tokens <= few_tokens) s.terms = f.element == DType::f16 ? 2 : 3;
+  s.gated = gated;
+  if (!f.quantised()) s.terms = f.element == DType::f16 ? 2 : 3;
   const auto blocks = [&] {
     return ceil_div(rows, std::int64_t{tile_group_rows} * s.groups) * ceil_div(tokens, s.tokens);
   };
@@ -102,22 +166,27 @@ std::optional<LinearTileSpec> choose_linear_tile(const Tiles& tiles, const Weigh
   if (tokens > few_tokens) {
     constexpr std::uint32_t threads = 256;
     s.workers_m = 2, s.workers_n = threads / s.subgroup / 2;
+    // The largest tiles that leave enough blocks, or else the smallest ones that fit.
+    std::optional<LinearTileSpec> smallest;
     for (const std::uint32_t most : {128u, 64u})
       for (const std::uint32_t groups : {4u, 2u}) {
         s.tokens = most, s.groups = groups;
-        if (fits() && (blocks() >= wanted || groups == 2)) return s;
+        if (!fits()) continue;
+        if (blocks() >= wanted) return s;
+        smallest = s;
       }
+    if (smallest) return smallest;
   }
   // Few tokens: each subgroup computes all of them for one group of rows. The sums of 64 tokens need the registers of
   // twice as many threads.
   s.workers_n = 1;
   for (s.tokens = 16; s.tokens < tokens && s.tokens < few_tokens;) s.tokens *= 2;
   for (; s.tokens >= 16; s.tokens /= 2)
-    for (s.groups = 4; s.groups >= 1; s.groups /= 2) {
+    for (s.groups = 4; s.groups >= least_groups; s.groups /= 2) {
       const std::uint32_t threads = s.tokens > 32 ? 256 : 512;
       s.workers_m = s.groups;
       for (s.slices = threads / s.subgroup / s.groups; s.slices >= 1; s.slices /= 2)
-        if (fits() && (blocks() >= wanted || s.groups == 1)) return s;
+        if (fits() && (blocks() >= wanted || s.groups == least_groups)) return s;
     }
   return std::nullopt;
 }

@@ -18,19 +18,22 @@ struct WeightTile {
   explicit WeightTile(const LinearTileSpec& spec);
 
   static int subgroups_of(const LinearTileSpec& s) { return static_cast<int>(s.workers_m * s.workers_n); }
+  static std::string name_of(const LinearTileSpec& s);  ///< the end of the kernel's name
   static int threads_of(const LinearTileSpec& s) { return subgroups_of(s) * static_cast<int>(s.subgroup); }
-  /// The bytes of shared memory that add_slices uses.
+  /// The bytes of shared memory that `store` uses.
   static std::uint64_t sums_bytes(const LinearTileSpec& spec);
 
   /// Declares the parameters `rows`, `steps`, `tokens` and `tiles`. Call it after the declaration of the buffers.
   void declare_sizes();
-  ir::Value group(
-      ir::Value i) const;  ///< Returns the number of group i of the block. Groups past the end are the last.
+  /// Returns the number of group i of the block. Groups past the end are the last. If the product is gated, the second
+  /// half of a block's groups are the partners of the first half.
+  ir::Value group(ir::Value i) const;
   /// Calls `copy` for `count` numbers, which the threads of a slice divide among themselves.
   void for_each_chunk(int count, const std::function<void(ir::Value)>& copy) const;
-  /// Adds the sums of all slices, and calls `store` for each element of the result. `sums` has tm x tn fragments.
-  void add_slices(std::span<const ir::Fragment> sums,
-                  const std::function<void(ir::Value row, ir::Value token, ir::Value sum)>& store) const;
+  /// Adds the sums of all slices and stores the result. `sums` has tm x tn fragments. If there are `factors`, the sums
+  /// of each token are multiplied by its element.
+  void store(std::span<const ir::Fragment> sums, const ir::BufferRef& y,
+             const std::optional<ir::BufferRef>& factors) const;
 
   int slices, stages, rows_of_block, tokens_of_block;
   int subgroups, threads;  ///< of a slice
@@ -41,6 +44,12 @@ struct WeightTile {
   ir::Value block, tile;             ///< numbers of the block's rows and of its tokens
 
  private:
+  /// The sums of a worker, added over the slices. The worker, a row and a token of a fragment.
+  ir::Value total(const ir::BufferRef& parts, ir::Value worker, ir::Value row, ir::Value token) const;
+  void store_gated(std::span<const ir::Fragment> sums, const ir::BufferRef& parts, const ir::BufferRef& y,
+                   const std::optional<ir::BufferRef>& factors) const;
+
+  const LinearTileSpec spec_;
   int groups_, workers_n_;
 };
 

@@ -41,8 +41,12 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
     if (const auto panel = choose_linear_panel(tiles, weight, 128))
       add("linear_" + format + "_panel" + std::to_string(panel->tokens), trace_linear_panel(*panel));
     for (const std::int64_t tokens : {16, 64, 512})
-      if (const auto tile = choose_linear_tile(tiles, weight, 4096, 4096, tokens))
-        add("linear_" + format + "_fragments" + std::to_string(tile->tokens), trace_linear_tile(*tile));
+      for (const std::int64_t rows : {4096, 14336})
+        if (const auto tile = choose_linear_tile(tiles, weight, rows, 4096, tokens)) {
+          ir::Function function = trace_linear_tile(*tile);
+          const std::string name = function.name;
+          add(name, std::move(function));
+        }
     for (const DType to : {DType::f32, DType::f16})
       add("dequantize_" + format + "_to_" + text(to), trace_dequantise({weight, to, dequantise_slices(tiles)}));
     for (DType ids : {DType::i32, DType::i64})
@@ -67,6 +71,12 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
                        true,
                        gate,
                        layout};
+          if (auto tile = choose_linear_tile(tiles, s.weight, 8192, 4096, 48, true); tile && layout.tokens == 1) {
+            tile->gate = gate, tile->out = {layout.quantised, layout.quantised ? tile->tokens : 1};
+            ir::Function function = trace_linear_tile(*tile);
+            const std::string gated = function.name;
+            add(gated, std::move(function));
+          }
           if (tiles.rows == 32 && tiles.slices >= 2 * s.tokens && 256 * tiles.slices * s.tokens <= tiles.shared_bytes &&
               (!layout.quantised || tiles.subgroup >= input_lanes))
             add("linear_" + std::string(weight_format_name(format)) + (gate == Gate::silu ? "_silu_" : "_gelu_") + name,

@@ -84,7 +84,8 @@ void add_layer_checks(Checks& checks) {
   for (const WeightFormat format : {WeightFormat::f32, WeightFormat::f16, WeightFormat::q8_0, WeightFormat::q4_0})
     for (LayerCase c : {LayerCase{.tokens = 1, .past = 200}, LayerCase{.tokens = 3, .past = 150, .norms = true},
                         LayerCase{.tokens = 6, .head_size = 32, .biases = true, .joined = false, .gate = Gate::gelu},
-                        LayerCase{.tokens = 9, .past = 5, .rotates = false}}) {
+                        LayerCase{.tokens = 9, .past = 5, .rotates = false}, LayerCase{.tokens = 35}}) {
+      if (c.tokens == 35 && format != WeightFormat::f16 && format != WeightFormat::q8_0) continue;
       c.format = format;
       checks.push_back({"transformer_layer",
                         std::string(weight_format_name(format)) + ", " + std::to_string(c.tokens) + " after " +

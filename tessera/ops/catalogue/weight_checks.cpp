@@ -82,9 +82,9 @@ double check_linear(const WeightLayout& f, std::int64_t rows, std::int64_t colum
       exact ? random.integers(tokens * columns, -127, 127) : rounded(random.numbers(tokens * columns), DType::f32);
   if (exact)
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = (i % 32 == 5 ? (x[i] < 0 ? -127 : 127) : x[i]) / 64;
-  const bool rounds = rounds_activations(weight, tokens), quantised = f.quantised() && !rounds;
-  // Both factors are rounded to 11 bits, or activations to 8 bits for bf16.
-  const double rounding = !rounds ? 0 : f.format == WeightFormat::bf16 ? 0x1p-9 : 0x1p-10;
+  const bool library = multiplied_by_library(weight, tokens), quantised = f.quantised() && !library;
+  // The library rounds both factors to 11 bits, or activations to 8 bits for bf16.
+  const double rounding = !library ? 0 : f.format == WeightFormat::bf16 ? 0x1p-9 : 0x1p-10;
   std::vector<double> wanted, allowed;
   for (std::int64_t t = 0; t < tokens; ++t)
     for (std::int64_t r = 0; r < rows; ++r) {
@@ -198,7 +198,7 @@ void add_weight_checks(Checks& checks) {
                         }});
     };
     const std::int64_t unit = std::max<std::int64_t>(32, f.columns);
-    for (std::int64_t tokens : {0, 1, 2, 3, 5, 8, 17, 40, 70}) add(37, 3 * unit, {tokens}, true);
+    for (std::int64_t tokens : {0, 1, 2, 3, 8, 17, 70}) add(37, 3 * unit, {tokens}, true);
     add(1, unit, {1}, true), add(16, 256, {}, true), add(33, 1024, {2, 3}, true);
     if (unit == 32) add(65537, 32, {1}, true), add(5, 32, {65537}, true);
     if (f.quantised())
