@@ -110,8 +110,11 @@ std::string capability_text(const Capabilities& can) {
   if (can.bf16) does.emplace_back("bf16");
   if (can.int8_dot) does.emplace_back("int8 dot");
   if (can.matrix_f16) {
-    does.push_back(std::string("matrices of f16") + (can.matrix_bf16 ? ", bf16" : "") +
-                   (can.matrix_i8 ? " and int8" : ""));
+    std::string of = "f16";
+    if (can.matrix_bf16) of += ", bf16";
+    if (can.matrix_tf32) of += can.matrix_f32 ? ", f32" : ", tf32";
+    if (can.matrix_i8) of += ", int8";
+    does.push_back("matrices of " + of);
   }
   if (can.atomic_f32) does.emplace_back("f32 atomics");
   if (can.atomic_i64) does.emplace_back("64-bit atomics");
@@ -135,6 +138,8 @@ nlohmann::ordered_json json_of(const Capabilities& can) {
           {"int8_dot", can.int8_dot},
           {"matrix_f16", can.matrix_f16},
           {"matrix_bf16", can.matrix_bf16},
+          {"matrix_tf32", can.matrix_tf32},
+          {"matrix_f32", can.matrix_f32},
           {"matrix_i8", can.matrix_i8},
           {"async_copies", can.async_copies},
           {"subgroup_widths", can.subgroup_widths},

@@ -80,6 +80,8 @@ struct Capabilities {
   bool int8_dot = false;      ///< computes dot4 with one instruction
   bool matrix_f16 = false;    ///< has matrix instructions for f16 with the shape 16 x 16 x 16 (m x n x k)
   bool matrix_bf16 = false;   ///< Like matrix_f16, for bf16.
+  bool matrix_tf32 = false;   ///< Like matrix_f16, for f32, but factors may be rounded to 10 bits of mantissa (tf32).
+  bool matrix_f32 = false;    ///< Like matrix_tf32, but factors are not rounded.
   bool matrix_i8 = false;     ///< has matrix instructions for i8 with the shape 16 x 16 x 32 and exact sums
   bool async_copies = false;  ///< copies from memory to shared memory asynchronously, 16 bytes at a time
   std::vector<std::uint32_t> subgroup_widths = {1};  ///< Supported subgroup sizes; {1}: no subgroups.

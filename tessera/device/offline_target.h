@@ -20,6 +20,7 @@ struct GpuModel {
   double bandwidth = 0;               ///< nominal memory bandwidth, bytes per second
   double operations = 0;              ///< 32-bit operations per second of all lanes, a multiply-add counting as one
   double matrix_operations = 0;       ///< multiply-adds per second of 16-bit matrix units; 0: unknown
+  double f32_matrix_cost = 2;         ///< 16-bit multiply-adds in the time of one of f32 (or tf32) on matrix units
   double clock = 0;                   ///< hertz
   double issue_cycles = 1;            ///< of one instruction of a subgroup in one part of a multiprocessor
   double latency = 0.6e-6;            ///< of a load from device memory under load, seconds

@@ -233,7 +233,7 @@ std::string CWriter::declarations(EmittedKernel& kernel) {
       if (dialect_.matrix == MatrixUnits::none) refuse(id, "a matrix product");
       const bool sums = n.kind<FragmentRole>() == FragmentRole::accumulator;
       add(fmt::format("{} {}[{}] = {{0}};", sums ? "float" : "unsigned int", names_[id],
-                      sums ? prelude_.matrix_sums() : prelude_.matrix_words()));
+                      sums ? prelude_.matrix_sums() : prelude_.matrix_words(n.type.dtype)));
     } else if (n.op == Op::local) {
       const bool one = n.imm == 1;
       const std::string type = one || n.type.lanes > 1 ? value_type(n.type) : memory_text(dialect_, n.type.dtype);
@@ -416,10 +416,12 @@ void CWriter::matrix(const Node& n) {
   const FragmentRole role = fn_[n.args[0]].kind<FragmentRole>();
   if (role != FragmentRole::accumulator) {
     const bool along_k = (role == FragmentRole::left) != transposed;
-    const bool words = fn_[n.args[0]].type.dtype == DType::i8;  // a row of 32 i8 is a row of 16 u16
-    const std::int64_t row = words ? 4 : 8;                     // elements of 16 bytes
+    const DType t = fn_[n.args[0]].type.dtype;
+    const bool words = t == DType::i8;                          // a row of 32 i8 is a row of 16 u16
+    const std::int64_t row = words || t == DType::f32 ? 4 : 8;  // elements of 16 bytes
     const bool aligned = known_multiple(fn_, n.args[2]) % row == 0 && known_multiple(fn_, n.args[3]) % row == 0;
-    const std::string load = prelude_.matrix_load(role, along_k, shared, aligned, fn_.index64);
+    const std::string load = t == DType::f32 ? prelude_.matrix_load_f32(along_k, shared, aligned, fn_.index64)
+                                             : prelude_.matrix_load(role, along_k, shared, aligned, fn_.index64);
     if (!words) return line(fmt::format("{}({}, {}, {}, {});", load, mine, from, stride.s, lane));
     return line(fmt::format("{}({}, (const unsigned short*)({}), 2 * ({}), {});", load, mine, from, stride.s, lane));
   }

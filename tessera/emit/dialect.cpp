@@ -94,6 +94,10 @@ ir::FragmentLayout fragment_layout(MatrixUnits units) {
     default: return ir::FragmentLayout::mfma;
   }
 }
+bool multiplies_f32(MatrixUnits units) {
+  return units == MatrixUnits::mma_k16 || fragment_layout(units) == ir::FragmentLayout::mfma;
+}
+bool rounds_factors_to_tf32(MatrixUnits units) { return units == MatrixUnits::mma_k16; }
 HipDot4 amd_dot4(std::string_view architecture) {
   if (one_of(architecture, {"gfx906", "gfx908", "gfx90a", "gfx94", "gfx950", "gfx1011", "gfx1012", "gfx103"}))
     return HipDot4::separate;
@@ -143,6 +147,7 @@ Target target_of(const Dialect& d, bool index64) {
           .block_operations = false,
           .mma = d.matrix != MatrixUnits::none,
           .mma_bf16 = d.matrix != MatrixUnits::mma_k8,
+          .mma_f32 = multiplies_f32(d.matrix),
           .mma_width = matrix_width(d.matrix),
           .layout = fragment_layout(d.matrix),
           .copy_async = d.language == Language::cuda || d.language == Language::hip,
@@ -162,13 +167,14 @@ std::string text_of(const Dialect& d) {
 std::string text_of(const Target& t) {
   const auto& [index64, guard_map, f16_convert, bf16_convert, f64, dot4, expand_math, native_exp, expand_math64,
                fast_f64, atomic_f32, atomic_f64_add, atomic_f64, atomic_i64, subgroup_width, block_operations, mma,
-               mma_bf16, mma_width, layout, copy_async, vectors, aligned_vectors, max_block_threads, max_shared_bytes,
-               max_local_bytes] = t;
+               mma_bf16, mma_f32, mma_width, layout, copy_async, vectors, aligned_vectors, max_block_threads,
+               max_shared_bytes, max_local_bytes] = t;
   return fmt::format(
-      "{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {} {} {}", index64,
+      "{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {} {} {} {} {} {}", index64,
       guard_map, f16_convert, bf16_convert, f64, dot4, expand_math, native_exp, expand_math64, fast_f64, atomic_f32,
-      atomic_f64_add, atomic_f64, atomic_i64, block_operations, mma, mma_bf16, copy_async, vectors, aligned_vectors,
-      static_cast<int>(layout), subgroup_width, mma_width, max_block_threads, max_shared_bytes, max_local_bytes);
+      atomic_f64_add, atomic_f64, atomic_i64, block_operations, mma, mma_bf16, mma_f32, copy_async, vectors,
+      aligned_vectors, static_cast<int>(layout), subgroup_width, mma_width, max_block_threads, max_shared_bytes,
+      max_local_bytes);
 }
 
 const char* global_space(const Dialect& d) { return opencl(d) ? "__global " : metal(d) ? "device " : ""; }

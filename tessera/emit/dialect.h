@@ -20,12 +20,14 @@ enum class Language : std::uint8_t { opencl, cuda, hip, metal };
 /// a fragment, with sources.
 enum class MatrixUnits : std::uint8_t {
   none,      ///< products become loops (emit/mma.h)
-  mma_k8,    ///< NVIDIA from sm_75: mma.sync.m16n8k8 of f16; products of bf16 and i8 become loops
-  mma_k16,   ///< NVIDIA from sm_80: mma.sync.m16n8k16 of f16 and bf16, m16n8k32 of i8
-  mfma,      ///< AMD gfx908: v_mfma_f32_16x16x16f16, v_mfma_f32_16x16x8bf16, v_mfma_i32_16x16x16i8
+  mma_k8,    ///< NVIDIA from sm_75: mma.sync.m16n8k8 of f16; other products become loops
+  mma_k16,   ///< NVIDIA from sm_80: mma.sync.m16n8k16 of f16 and bf16, m16n8k32 of i8, m16n8k8 of tf32
+  mfma,      ///< AMD gfx908: v_mfma_f32_16x16x16f16, v_mfma_f32_16x16x8bf16, v_mfma_f32_16x16x4f32,
+             ///< v_mfma_i32_16x16x16i8
   mfma_1k,   ///< AMD gfx90a: like mfma, but v_mfma_f32_16x16x16bf16_1k
   mfma_k32,  ///< AMD gfx94x, gfx950: like mfma_1k, but v_mfma_i32_16x16x32_i8
-  wmma       ///< AMD gfx11, waves of 32: v_wmma_f32_16x16x16_f16, ..._bf16, v_wmma_i32_16x16x16_iu8
+  wmma       ///< AMD gfx11, waves of 32: v_wmma_f32_16x16x16_f16, ..._bf16, v_wmma_i32_16x16x16_iu8; products of f32
+             ///< become loops
 };
 /// Returns the units of an NVIDIA GPU with this compute capability (90 means 9.0). Volta (7.0) is not supported,
 /// because its instructions use different fragment shapes.
@@ -33,6 +35,8 @@ MatrixUnits nvidia_matrix_units(int capability);
 MatrixUnits amd_matrix_units(std::string_view architecture);  ///< "gfx90a", which may be followed by ":sramecc+"
 std::uint32_t matrix_width(MatrixUnits units);                ///< the subgroup width that the units require
 ir::FragmentLayout fragment_layout(MatrixUnits units);
+bool multiplies_f32(MatrixUnits units);          ///< has instructions for factors of f32
+bool rounds_factors_to_tf32(MatrixUnits units);  ///< these round the factors to 10 bits of mantissa
 
 /// AMD's instructions for dot products of packed bytes.
 enum class HipDot4 : std::uint8_t {
@@ -131,13 +135,15 @@ class Prelude {
 
   // Fragments, for dialects with matrix units. Each lane stores its part of a factor in an array of words, and its part
   // of an accumulator in an array of floats. See prelude_matrix.cpp.
-  std::uint32_t matrix_words() const;  ///< number of words per lane for a factor
-  std::uint32_t matrix_sums() const;   ///< number of floats per lane for an accumulator
+  std::uint32_t matrix_words(DType t) const;  ///< number of words per lane for a factor
+  std::uint32_t matrix_sums() const;          ///< number of floats per lane for an accumulator
   /// Loads a factor. The parameters are (words, pointer, stride, lane). Element (o, k) is at o * stride + k if
   /// `along_k` is true, otherwise at k * stride + o. o is a row of the left factor or a column of the right factor.
   /// `shared` is true if the pointer refers to shared memory, and `aligned` if all rows there begin at multiples of 16
   /// bytes. Otherwise this is tested at run time.
   std::string matrix_load(ir::FragmentRole role, bool along_k, bool shared, bool aligned, bool index64);
+  /// The same for factors of f32.
+  std::string matrix_load_f32(bool along_k, bool shared, bool aligned, bool index64);
   std::string matrix_load_sums(bool index64);   ///< (sums, pointer, row stride, column stride, lane)
   std::string matrix_store_sums(bool index64);  ///< same parameters as matrix_load_sums
   std::string matrix_fill();                    ///< (sums, value)

@@ -524,9 +524,10 @@ std::uint8_t access_lanes(const Function& fn, const Node& access) {
 
 bool keeps_fragments(const Function& fn, const Target& target) {
   if (!target.mma || fn.threads_per_block() % target.mma_width != 0) return false;
-  return target.mma_bf16 || std::ranges::none_of(fn.nodes, [](const Node& n) {
-           return is_fragment(n) && (n.type.dtype == DType::bf16 || n.type.dtype == DType::i8);
-         });
+  return std::ranges::none_of(fn.nodes, [&](const Node& n) {
+    if (!is_fragment(n) || is_accumulator(n) || n.type.dtype == DType::f16) return false;
+    return !(n.type.dtype == DType::f32 ? target.mma_f32 : target.mma_bf16);
+  });
 }
 
 Function lower(const Function& fn, const Target& target) { return Lowerer(fn, target).run(); }

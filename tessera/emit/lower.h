@@ -32,10 +32,11 @@ struct Target {
   bool block_operations = true;  ///< if false, block_reduce and block_scan become shared memory, barriers and subgroup
                                  ///< sums
   /// mma and fragments are supported if the number of threads in a block is a multiple of `mma_width` and the factors
-  /// are f16, or bf16 and i8 if `mma_bf16` is true. They keep their dtypes, but bf16 memory is u16 if `bf16_convert` is
-  /// false. In other kernels, each lane runs mma as loops (see mma.h).
+  /// are f16, bf16 and i8 if `mma_bf16` is true, or f32 if `mma_f32` is true. They keep their dtypes, but bf16 memory
+  /// is u16 if `bf16_convert` is false. In other kernels, each lane runs mma as loops (see mma.h).
   bool mma = false;
   bool mma_bf16 = true;
+  bool mma_f32 = true;
   std::uint32_t mma_width = 1;
   ir::FragmentLayout layout = {};  ///< of accumulators in functions that keep fragments
   /// Op::async is supported in functions with ir::Function::aligned_vectors. Other functions copy at once.
@@ -61,6 +62,6 @@ std::uint8_t access_lanes(const ir::Function& fn, const ir::Node& access);
 bool keeps_fragments(const ir::Function& fn, const Target& target);
 
 /// Increase this when a change in lowering or emission changes the result for any kernel. Part of every cache key.
-inline constexpr int lowering_version = 14;
+inline constexpr int lowering_version = 15;
 
 }  // namespace tessera::emit

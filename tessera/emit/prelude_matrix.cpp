@@ -27,6 +27,13 @@
 // Instructions with k up to 16 are called twice with parts of the words. The order of k does not matter, because it is
 // the same in both factors.
 //
+// Factors of f32 are 16 x 16, and each word contains an element.
+// - NVIDIA: word r of both factors has o = group + 8 (r % 2), k = t + 4 (r / 2). The four words with the same r / 4 are
+//   those of m16n8k8 (PTX ISA, "Matrix Fragments for mma.m16n8k8" with .tf32) for eight of the k. They are rounded to
+//   tf32 when they are loaded.
+// - CDNA: word r has o = l % 16, k = 4 (l / 16) + r. v_mfma_f32_16x16x4f32 multiplies the words r of all lanes. It
+//   expects k = l / 16, but the order of k does not matter.
+//
 // RDNA 3 (AMD, "RDNA3 Instruction Set Architecture", 7.9; waves of 32), in lane l:
 // - a and b: o = l % 16 and all 16 k. Both halves of the wave store the same elements.
 // - Float i of c and d: row l % 16, column 2i + l / 16.
@@ -61,7 +68,9 @@ Place place_of_pair(const Dialect& d) {
 
 }  // namespace
 
-std::uint32_t Prelude::matrix_words() const { return nvidia(dialect_) ? 4 : wave_of_32(dialect_) ? 8 : 2; }
+std::uint32_t Prelude::matrix_words(DType t) const {
+  return (nvidia(dialect_) ? 4 : wave_of_32(dialect_) ? 8 : 2) * (t == DType::f32 ? 2 : 1);
+}
 std::uint32_t Prelude::matrix_sums() const { return nvidia(dialect_) || wave_of_32(dialect_) ? 8 : 4; }
 
 // ldmatrix (PTX ISA, "Warp-level matrix load instruction: ldmatrix"). Lanes 8m to 8m + 7 pass the addresses of the rows
@@ -87,7 +96,7 @@ std::string Prelude::matrix_load(ir::FragmentRole role, bool along_k, bool share
       fmt::format("tessera_matrix_load{}{}{}{}{}", along_k ? "" : "_transposed", right ? "_right" : "",
                   by_rows ? "_shared" : "", aligned ? "_rows" : "", wide(index64));
   const Place at = place_of_pair(dialect_);
-  const std::string loop = fmt::format("#pragma unroll\n  for (int r = 0; r < {}; ++r) {{\n", matrix_words());
+  const std::string loop = fmt::format("#pragma unroll\n  for (int r = 0; r < {}; ++r) {{\n", matrix_words(DType::f16));
   const std::string place = fmt::format("    const int o = {}, k = {};\n", at.row, at.column);
   // Runs `load` if all rows begin at multiples of `bytes`. If this is known, there is no other code.
   std::string body;
@@ -117,6 +126,43 @@ std::string Prelude::matrix_load(ir::FragmentRole role, bool along_k, bool share
   return function(
       name, fmt::format("void {}(unsigned int* words, const unsigned short* from, {} stride, int lane) {{\n{}}}", name,
                         step_type(index64), body));
+}
+
+std::string Prelude::matrix_load_f32(bool along_k, bool shared, bool aligned, bool index64) {
+  const bool by_rows = nvidia(dialect_) && shared;
+  aligned = aligned && shared && along_k;
+  const std::string name = fmt::format("tessera_matrix_load_f32{}{}{}{}", along_k ? "" : "_transposed",
+                                       by_rows ? "_shared" : "", aligned ? "_rows" : "", wide(index64));
+  const std::string round =
+      !nvidia(dialect_) ? "__float_as_uint"
+                        : instruction("tessera_instruction_tf32",
+                                      "unsigned int tessera_instruction_tf32(float value) {\n  unsigned int bits;\n"
+                                      "  asm(\"cvt.rna.tf32.f32 %0, %1;\" : \"=r\"(bits) : \"f\"(value));\n"
+                                      "  return bits;\n}");
+  const std::string loop = fmt::format("#pragma unroll\n  for (int r = 0; r < {}; ++r) ", matrix_words(DType::f32));
+  std::string body;
+  if (along_k && (by_rows || !nvidia(dialect_))) {
+    std::string rows;
+    if (by_rows)  // a row of 8 f32 is loaded like one of 16 u16
+      rows = fmt::format(
+          "  const float* const row = from + ((lane / 8 % 2 * 8 + lane % 8) * stride + lane / 16 * 4);\n"
+          "  {0}(words, (const unsigned short*)row);\n  {0}(words + 4, (const unsigned short*)(row + 8));\n"
+          "{1}words[r] = {2}(__uint_as_float(words[r]));\n",
+          matrix_shared_load(true), loop, round);
+    else
+      rows =
+          "  __builtin_memcpy(words, __builtin_assume_aligned(from + (lane % 16 * stride + lane / 16 * 4), 16), 16);\n";
+    body += aligned ? rows
+                    : "  if ((((unsigned long long)from | 4 * (unsigned long long)stride) & 15) == 0) {\n" + rows +
+                          "  return;\n  }\n";
+  }
+  if (!aligned)
+    body += fmt::format("{}{{\n    const int o = {}, k = {};\n    words[r] = {}(from[{}]);\n  }}\n", loop,
+                        nvidia(dialect_) ? "lane / 4 + r % 2 * 8" : "lane % 16",
+                        nvidia(dialect_) ? "lane % 4 + r / 2 * 4" : "lane / 16 * 4 + r", round,
+                        along_k ? "o * stride + k" : "k * stride + o");
+  return function(name, fmt::format("void {}(unsigned int* words, const float* from, {} stride, int lane) {{\n{}}}",
+                                    name, step_type(index64), body));
 }
 
 std::string Prelude::matrix_load_sums(bool index64) {
@@ -152,10 +198,10 @@ std::string Prelude::instruction(const std::string& name, const std::string& tex
 }
 
 std::string Prelude::matrix_instruction(DType t) {
-  const std::string of(dtype_name(t));
   if (nvidia(dialect_)) {
-    const bool half = dialect_.matrix == MatrixUnits::mma_k8;
-    const std::string shape = half ? "m16n8k8" : "m16n8k16", name = "tessera_instruction_" + shape + "_" + of;
+    const bool half = dialect_.matrix == MatrixUnits::mma_k8, tf32 = t == DType::f32;
+    const std::string of = tf32 ? "tf32" : std::string(dtype_name(t));
+    const std::string shape = half || tf32 ? "m16n8k8" : "m16n8k16", name = "tessera_instruction_" + shape + "_" + of;
     const std::string words = half ? "unsigned int a0, unsigned int a1, unsigned int b0"
                                    : "unsigned int a0, unsigned int a1, unsigned int a2, unsigned int a3, "
                                      "unsigned int b0, unsigned int b1";
@@ -170,6 +216,7 @@ std::string Prelude::matrix_instruction(DType t) {
                          : "\"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"r\"(b0), \"r\"(b1)"));
   }
   // AMD's builtins require vectors, so the bits of the words are reinterpreted as vectors.
+  const std::string of(dtype_name(t));
   std::string name = "tessera_instruction_mfma_16x16x16_" + of;
   const bool half = t == DType::f16;
   std::string factor, call;
@@ -182,7 +229,11 @@ std::string Prelude::matrix_instruction(DType t) {
     call = half ? "__builtin_amdgcn_mfma_f32_16x16x16f16(a, b, c, 0, 0, 0)"
                 : "__builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, 0, 0, 0)";
   }
-  if (!half && dialect_.matrix == MatrixUnits::mfma) {
+  if (t == DType::f32) {
+    factor = "float";
+    name = "tessera_instruction_mfma_16x16x4_f32";
+    call = "__builtin_amdgcn_mfma_f32_16x16x4f32(a, b, c, 0, 0, 0)";
+  } else if (!half && dialect_.matrix == MatrixUnits::mfma) {
     name = "tessera_instruction_mfma_16x16x8_twice_bf16";
     call =
         "__builtin_amdgcn_mfma_f32_16x16x8bf16(a.hi, b.hi,\n"
@@ -238,7 +289,7 @@ std::string Prelude::matrix_multiply_i8(bool replaces) {
                                  "  c = {3};\n  __builtin_memcpy(sums, &c, sizeof(c));\n}}",
                                  one, factor, matrix_sums(), call));
     body = fmt::format("  int part[{}] = {{0}};\n", matrix_sums());
-    for (std::uint32_t word = 0; word < matrix_words(); word += rdna ? 4 : k32 ? 2 : 1)
+    for (std::uint32_t word = 0; word < matrix_words(DType::i8); word += rdna ? 4 : k32 ? 2 : 1)
       body += fmt::format("  {0}(part, b + {1}, a + {1});\n", one, word);
     body +=
         fmt::format("#pragma unroll\n  for (int e = 0; e < {}; ++e) sums[e] {} (float)part[e];\n", matrix_sums(), into);
@@ -260,17 +311,21 @@ std::string Prelude::matrix_multiply(DType t, bool replaces) {
   const std::string name = "tessera_matrix_multiply_" + std::string(dtype_name(t));
   std::string body;
   if (!nvidia(dialect_))
-    return function(name, fmt::format("void {0}(float* sums, const unsigned int* a, const unsigned int* b) {{\n"
-                                      "  {1}(sums, b, a);\n}}",
-                                      name, one));
-  for (const char* n : {"0", "1"}) {
-    const bool second = *n == '1';
-    const char* sums = second ? "sums + 4" : "sums";
-    const char *low = second ? "b[1]" : "b[0]", *high = second ? "b[3]" : "b[2]";
-    body += dialect_.matrix == MatrixUnits::mma_k8
-                ? fmt::format("  {0}({1}, a[0], a[1], {2});\n  {0}({1}, a[2], a[3], {3});\n", one, sums, low, high)
-                : fmt::format("  {}({}, a[0], a[1], a[2], a[3], {}, {});\n", one, sums, low, high);
-  }
+    for (std::uint32_t word = 0; word < (t == DType::f32 ? matrix_words(t) : 1); ++word)
+      body += fmt::format("  {0}(sums, b + {1}, a + {1});\n", one, word);
+  else if (t == DType::f32)
+    for (const int n : {0, 1, 4, 5})  // the first word of the right factor; every second one has the same columns
+      body += fmt::format("  {}(sums + {}, a[{}], a[{}], a[{}], a[{}], b[{}], b[{}]);\n", one, n % 4 * 4, n / 4 * 4,
+                          n / 4 * 4 + 1, n / 4 * 4 + 2, n / 4 * 4 + 3, n, n + 2);
+  else
+    for (const char* n : {"0", "1"}) {
+      const bool second = *n == '1';
+      const char* sums = second ? "sums + 4" : "sums";
+      const char *low = second ? "b[1]" : "b[0]", *high = second ? "b[3]" : "b[2]";
+      body += dialect_.matrix == MatrixUnits::mma_k8
+                  ? fmt::format("  {0}({1}, a[0], a[1], {2});\n  {0}({1}, a[2], a[3], {3});\n", one, sums, low, high)
+                  : fmt::format("  {}({}, a[0], a[1], a[2], a[3], {}, {});\n", one, sums, low, high);
+    }
   return function(
       name, fmt::format("void {}(float* sums, const unsigned int* a, const unsigned int* b) {{\n{}}}", name, body));
 }

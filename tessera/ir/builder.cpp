@@ -160,8 +160,8 @@ NodeId Builder::fragment(FragmentRole role, DType dtype) {
   require(fn_.kind == KernelKind::block, "matrix operations require subgroups, but this is a map kernel",
           "Declare the kernel with block(...)");
   const bool sums = role == FragmentRole::accumulator;
-  require(sums ? dtype == DType::f32 : dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::i8,
-          sums ? "an accumulator must be f32" : "the factors of a matrix product must be f16, bf16 or i8",
+  require(dtype == DType::f32 || (!sums && (dtype == DType::f16 || dtype == DType::bf16 || dtype == DType::i8)),
+          sums ? "an accumulator must be f32" : "the factors of a matrix product must be f16, bf16, f32 or i8",
           "This one is " + std::string(dtype_name(dtype)));
   return add_shared({.op = Op::local,
                      .sub = sub(role),
@@ -545,7 +545,8 @@ void Builder::mma_store(NodeId accumulator, NodeId memory, NodeId index, NodeId 
 void Builder::mma_convert(NodeId left, NodeId accumulator) {
   check_fragment(left, FragmentRole::left, MmaOp::convert);
   check_fragment(accumulator, FragmentRole::accumulator, MmaOp::convert);
-  require(type(left).dtype != DType::i8, "mma convert rounds to factors of a matrix product of f16 or bf16, not of i8");
+  require(dtype_size(type(left).dtype) == 2,
+          "mma convert rounds to factors of a matrix product of f16 or bf16, not of " + type_name(type(left)));
   append(add({.op = Op::mma, .sub = sub(MmaOp::convert), .type = type(left), .args = {left, accumulator}}));
 }
 void Builder::mma_reduce_rows(ReduceOp op, NodeId local, NodeId accumulator) {

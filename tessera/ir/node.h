@@ -83,7 +83,8 @@ std::string_view op_name(Op op);
 
 /// The role of a local in matrix products. A fragment is a matrix that is distributed over the lanes of one subgroup in
 /// a device-specific layout. `accumulator` (c) is a 16 x 16 matrix of f32. `left` and `right` (a and b) are 16 x 16
-/// matrices of f16 or bf16, or 16 x 32 and 32 x 16 matrices of i8.
+/// matrices of f16, bf16 or f32, or 16 x 32 and 32 x 16 matrices of i8. Devices may round factors of f32 to 10 bits of
+/// mantissa (tf32).
 enum class FragmentRole : std::uint8_t { none, left, right, accumulator, count_ };
 inline constexpr std::uint32_t fragment_side = 16;  ///< number of rows and of columns
 inline constexpr std::uint32_t fragment_elements = fragment_side * fragment_side;

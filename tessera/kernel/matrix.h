@@ -68,8 +68,8 @@ class MatrixHandle {
 
 template <class T>
 constexpr void check_factor() {
-  static_assert(is_16bit_float<T> || std::same_as<T, std::int8_t>,
-                "the factors of a matrix product must be half, bfloat16 or std::int8_t; sums are float");
+  static_assert(is_16bit_float<T> || std::same_as<T, float> || std::same_as<T, std::int8_t>,
+                "the factors of a matrix product must be half, bfloat16, float or std::int8_t; sums are float");
 }
 
 }  // namespace detail
@@ -88,8 +88,9 @@ struct MatrixRow {
 
 class MatrixAccumulator;
 
-/// The left operand of a matrix product, with 16 rows and 16 columns. T is half, bfloat16 or std::int8_t, which has 32
-/// columns and is loaded without transposing. Copies denote the same matrix.
+/// The left operand of a matrix product, with 16 rows and 16 columns. T is half, bfloat16, float or std::int8_t, which
+/// has 32 columns and is loaded without transposing. Devices may round elements of float to 10 bits of mantissa (tf32).
+/// Copies denote the same matrix.
 template <class T>
 class MatrixLeft : public detail::MatrixHandle<T> {
  public:
@@ -128,8 +129,8 @@ class MatrixAccumulator : public detail::MatrixHandle<float> {
   /// Sets every element to `value`.
   void fill(detail::Arg<float> value) const { detail::mma_fill(fragment(), value.node()); }
   /// Adds the matrix product of left and right. The sum is computed in float in any order. The product of two elements
-  /// is exact unless it overflows float (bfloat16 only). A sum of products of std::int8_t is exact while its magnitude
-  /// is at most 2^24.
+  /// is exact unless it overflows float (bfloat16 only), or T is float. A sum of products of std::int8_t is exact while
+  /// its magnitude is at most 2^24.
   template <class A, class B>
   void multiply_add(const MatrixLeft<A>& left, const MatrixRight<B>& right, const char* file = __builtin_FILE(),
                     int line = __builtin_LINE()) const {
@@ -165,7 +166,8 @@ class MatrixAccumulator : public detail::MatrixHandle<float> {
   void product(const MatrixLeft<A>& left, const MatrixRight<B>& right, bool replaces, const char* file,
                int line) const {
     static_assert(std::same_as<A, B>,
-                  "the factors of a matrix product have different types: use half, bfloat16 or std::int8_t for both");
+                  "the factors of a matrix product have different types: use half, bfloat16, float or std::int8_t for "
+                  "both");
     detail::note(file, line);
     if constexpr (std::same_as<A, B>) detail::mma_multiply(fragment(), left.fragment(), right.fragment(), replaces);
   }

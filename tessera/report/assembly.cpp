@@ -60,11 +60,13 @@ std::uint32_t sass_bytes(std::string_view modifiers) {
   return 4;
 }
 
-/// Returns the product of the numbers in "16816" (16 x 8 x 16), the shape of a matrix instruction.
+/// Returns the product of the numbers in "16816" (16 x 8 x 16), the shape of a matrix instruction. Those of tf32
+/// ("1688.F32.TF32") take twice the time.
 std::uint32_t sass_multiply_adds(std::string_view modifiers) {
   for (const auto& [shape, count] :
        {std::pair{"16832", 16 * 8 * 32}, {"16816", 16 * 8 * 16}, {"1688", 16 * 8 * 8}, {"884", 8 * 8 * 4}})
-    if (modifiers.starts_with(shape)) return static_cast<std::uint32_t>(count);
+    if (modifiers.starts_with(shape))
+      return static_cast<std::uint32_t>(count) * (modifiers.find("TF32") == modifiers.npos ? 1 : 2);
   return 0;
 }
 
@@ -164,7 +166,10 @@ std::vector<Instruction> parse_amdgcn(std::string_view text) {
     }
     if (opcode.starts_with("v_mfma") || opcode.starts_with("v_wmma"))
       i.kind = Instruction::Kind::matrix,
-      i.multiply_adds = opcode.find("16x16x8") != opcode.npos ? 16 * 16 * 8 : 16 * 16 * 16;
+      i.multiply_adds = opcode.find("16x16x8") != opcode.npos       ? 16 * 16 * 8
+                        : opcode.find("16x16x4_f32") != opcode.npos ? 16 * 16 * 4 * 8  // the names of gfx94x
+                        : opcode.find("16x16x4f32") != opcode.npos  ? 16 * 16 * 4 * 4
+                                                                    : 16 * 16 * 16;
     for (const std::string_view shared : {"ds_read", "ds_write", "ds_load", "ds_store"})
       if (opcode.starts_with(shared)) {  // ds_read_b64, ds_read2st64_b32, ds_load_2addr_stride64_b32
         const std::size_t type = opcode.rfind("_b");

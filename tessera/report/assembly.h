@@ -17,7 +17,8 @@ struct Instruction {
   enum class Kind : std::uint8_t { other, load, copy, commit, store, shared, matrix, end };
   Kind kind = Kind::other;
   std::uint32_t bytes = 0;              ///< of one thread; only for loads, copies, stores and shared memory
-  std::uint32_t multiply_adds = 0;      ///< of a whole subgroup; only for matrix instructions
+  std::uint32_t multiply_adds = 0;      ///< of a whole subgroup; only for matrix instructions. As many of f16 as take
+                                        ///< its time
   std::uint32_t barrier = no_barrier;   ///< NVIDIA: the scoreboard barrier that a load releases when it completes
   std::uint32_t wait_mask = 0;          ///< NVIDIA: the barriers that it waits for, as bits
   std::optional<std::uint32_t> waits;   ///< AMD: waits until at most this many loads are outstanding

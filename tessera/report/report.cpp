@@ -142,12 +142,14 @@ double share_of_large_buffers(const ir::Function& fn, const Traffic& traffic) {
 }
 
 /// Returns the number of multiply-adds in products of fragments. Those of i8 have twice the rate of 16-bit floats, so
-/// they count as half. Loops with unknown bounds count as in OperationCount, so that causal attention counts the keys
-/// that it skips.
-double matrix_operations_of(const DryLaunch& launch, std::uint32_t subgroup) {
+/// they count as half; those of f32 count `f32_cost` times. Loops with unknown bounds count as in OperationCount, so
+/// that causal attention counts the keys that it skips.
+double matrix_operations_of(const DryLaunch& launch, std::uint32_t subgroup, double f32_cost) {
+  const ir::Function& fn = *launch.function;
   const auto weight = [&](const ir::Node& n) -> double {
+    if (n.op != ir::Op::mma || n.kind<ir::MmaOp>() != ir::MmaOp::multiply) return 0;
     constexpr double whole = ir::fragment_elements * ir::fragment_side;  // also of i8, with twice the depth
-    return n.op == ir::Op::mma && n.kind<ir::MmaOp>() == ir::MmaOp::multiply ? whole / subgroup : 0;
+    return whole / subgroup * (fn[n.args[1]].type.dtype == DType::f32 ? f32_cost : 1);
   };
   return OperationCount(*launch.function, weight, 1)(arguments_of(launch)) * items_of(launch);
 }
@@ -209,8 +211,10 @@ std::vector<KernelReport> report_launches(const ReportTarget& target, Callback<v
     l.bytes = traffic.total;
     l.operations = operations_of(launch);
     // Without matrix units, lanes compute these multiply-adds themselves.
-    const double products = matrix_operations_of(launch, offline->model().subgroup);
-    (r.loops && r.loops->matrix_instructions != 0 ? l.matrix_operations : l.operations) += products;
+    const bool units = r.loops && r.loops->matrix_instructions != 0;
+    const double products =
+        matrix_operations_of(launch, offline->model().subgroup, units ? offline->model().f32_matrix_cost : 1);
+    (units ? l.matrix_operations : l.operations) += products;
     if (!r.loops) {
       l.seconds = l.share = l.latency_factor = std::numeric_limits<double>::quiet_NaN();
       continue;

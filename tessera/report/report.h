@@ -39,7 +39,7 @@ struct LoopReport {
   // The loop with most matrix instructions, per iteration and without the loops that it contains:
   std::uint32_t matrix_loop_instructions = 0;  ///< All instructions.
   std::uint32_t matrix_loop_products = 0;      ///< Matrix instructions.
-  std::uint32_t matrix_multiply_adds = 0;      ///< Multiply-adds of a subgroup in these.
+  std::uint32_t matrix_multiply_adds = 0;      ///< Multiply-adds of a subgroup in these, as in matrix_operations.
   std::uint32_t matrix_shared_bytes = 0;       ///< Bytes that a thread loads from and stores to shared memory.
 };
 
@@ -53,7 +53,7 @@ struct LaunchReport {
   std::uint32_t threads = 0;              ///< Threads of a block.
   double bytes = 0;                       ///< Bytes of the buffers that it reads and writes.
   double operations = 0;                  ///< Estimated number of 32-bit operations.
-  double matrix_operations = 0;           ///< Multiply-adds of matrix instructions.
+  double matrix_operations = 0;           ///< Multiply-adds of matrix instructions, as many of f16 as take their time.
   double matrix_share = 0;                ///< Share of the matrix units' rate in the predicted time.
   double blocks_per_multiprocessor = 0;   ///< Blocks that run at once, on average.
   double bytes_in_flight = 0;             ///< Requested bytes of a multiprocessor.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// mistake 1: the factors of a matrix product must be half, bfloat16 or std::int8_t; sums are float
-// mistake 2: the factors of a matrix product have different types: use half, bfloat16 or std::int8_t for both
+// mistake 1: the factors of a matrix product must be half, bfloat16, float or std::int8_t; sums are float
+// mistake 2: the factors of a matrix product have different types: use half, bfloat16, float or std::int8_t for both
 // mistake 3: the matrix and the memory have different types
 // mistake 4: the matrix and the memory have different types
 // mistake 5: this buffer is read-only in this kernel: declare it Buffer<T>
@@ -21,8 +21,9 @@ auto k = kernel("k", block(64), [](Buffer<const half> x, Buffer<const float> sta
   MatrixAccumulator sum;
   MatrixLeft<half> a;
   MatrixRight<half> b;
-#if MISTAKE == 1
   MatrixLeft<float> wide;
+#if MISTAKE == 1
+  MatrixLeft<double> wider;
 #elif MISTAKE == 2
   MatrixRight<bfloat16> other;
   other.load(tile, 0, 16);
@@ -48,6 +49,7 @@ auto k = kernel("k", block(64), [](Buffer<const half> x, Buffer<const float> sta
   a.load(x, subgroup_id() * 256, 16);
   b.load_transposed(x, cast<Index>(start[0]), x.size() / 16);
   sum.load(start, 0, 16);
+  wide.load(start, 0, 16);
   sum.multiply_add(a, b);
   sum.fill(2);
   sum.fill(start[0]);

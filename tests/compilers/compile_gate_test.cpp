@@ -80,7 +80,7 @@ std::vector<Candidate> candidates(Device device, bool matrices = false) {
   for (const CatalogueKernel& k : kernel_catalogue(device)) all.push_back({k.name, k.function, {}});
   std::vector<ir::Function> zoo = test::zoo::all();
   zoo.push_back(test::zoo::fragment_product(DType::f16, false));
-  for (const DType t : {DType::f16, DType::bf16})
+  for (const DType t : {DType::f16, DType::bf16, DType::f32})
     for (const bool transposed : {false, true}) zoo.push_back(test::zoo::full_fragment_product(t, transposed));
   if (can.shared_bytes >= (96 << 10)) zoo.push_back(test::zoo::much_shared_memory());
   for (const bool wide : {false, true})

@@ -69,7 +69,8 @@ std::vector<Function> everything() {
           sums(),
           test::matrix_words_kernel({true, false, 0, 20}, 64),
           zoo::full_fragment_product(DType::f16, false),
-          zoo::full_fragment_product(DType::bf16, true)};
+          zoo::full_fragment_product(DType::bf16, true),
+          zoo::full_fragment_product(DType::f32, true)};
 }
 void expect_lacks(const std::string& text, std::initializer_list<const char*> words) {
   for (const char* word : words) EXPECT_EQ(text.find(word), text.npos) << word;
@@ -93,13 +94,15 @@ TEST(Instructions, AmdAssemblyUsesHardwareInstructions) {
     GTEST_SKIP() << "passed by: clang-16 is not installed (script/bootstrap)";
   // "_i32_i8" matches v_dot4_i32_i8 and v_dot4c_i32_i8, which accumulates in place.
   const std::string mi100 = amd_assembly("gfx908");
-  expect_contains(mi100, {"v_mfma_f32_16x16x16f16", "v_mfma_f32_16x16x8bf16", "v_mfma_i32_16x16x16i8", "_i32_i8",
-                          "v_dot4_u32_u8", "v_cvt_f32_f16", "v_cvt_f16_f32", "ds_bpermute_b32", "global_atomic_smax"});
+  expect_contains(
+      mi100, {"v_mfma_f32_16x16x16f16", "v_mfma_f32_16x16x8bf16", "v_mfma_f32_16x16x4f32", "v_mfma_i32_16x16x16i8",
+              "_i32_i8", "v_dot4_u32_u8", "v_cvt_f32_f16", "v_cvt_f16_f32", "ds_bpermute_b32", "global_atomic_smax"});
   expect_lacks(mi100, {"scratch_store"});
   const std::string mi200 = amd_assembly("gfx90a");
-  expect_contains(mi200, {"v_mfma_f32_16x16x16f16", "v_mfma_f32_16x16x16bf16_1k", "v_mfma_i32_16x16x16i8", "_i32_i8",
-                          "v_dot4_u32_u8"});
-  expect_contains(amd_assembly("gfx940"), {"v_mfma_f32_16x16x16_f16", "v_mfma_i32_16x16x32_i8"});
+  expect_contains(mi200, {"v_mfma_f32_16x16x16f16", "v_mfma_f32_16x16x16bf16_1k", "v_mfma_f32_16x16x4f32",
+                          "v_mfma_i32_16x16x16i8", "_i32_i8", "v_dot4_u32_u8"});
+  expect_contains(amd_assembly("gfx940"),
+                  {"v_mfma_f32_16x16x16_f16", "v_mfma_f32_16x16x4_f32", "v_mfma_i32_16x16x32_i8"});
   const std::string rdna2 = amd_assembly("gfx1030");
   expect_contains(rdna2, {"_i32_i8", "v_dot4_u32_u8", "v_cvt_f32_f16", "v_cvt_f16_f32"});
   expect_lacks(rdna2, {"mfma", "wmma"});
@@ -133,6 +136,11 @@ TEST(Instructions, ModulePtxUsesHardwareInstructions) {
   expect_contains(half, {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
                          "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"});
   expect_lacks(half, {".local"});  // fragments must be in registers
+  const std::string tf32 = ptx(aligned_product(DType::f32), 90);
+  expect_contains(tf32, {"mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "cvt.rna.tf32.f32",
+                         "ldmatrix.sync.aligned.m8n8.x4.shared.b16"});
+  expect_lacks(tf32, {".local"});
+  expect_lacks(ptx(zoo::full_fragment_product(DType::f32, false), 75), {"mma.sync"});
   expect_contains(ptx(zoo::full_fragment_product(DType::bf16, true), 80),
                   {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"});
   expect_contains(ptx(zoo::full_fragment_product(DType::f16, false), 75),
@@ -151,11 +159,12 @@ TEST(Instructions, EmittedTextUsesHardwareInstructions) {
   const std::string ampere = text_of(everything(), emit::cuda_c_for(80));
   expect_contains(ampere,
                   {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "mma.sync.aligned.m16n8k16.row.col.f32.bf16",
+                   "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "cvt.rna.tf32.f32",
                    "ldmatrix.sync.aligned.m8n8.x4.shared.b16", "cvt.rn.f16.f32", "cvt.f32.f16", "cvt.rn.bf16.f32",
                    "dp4a.s32.s32", "__shfl_down_sync", "atomicAdd"});
   const std::string turing = text_of(everything(), emit::cuda_c_for(75));
   expect_contains(turing, {"mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", "dp4a.u32.u32"});
-  expect_lacks(turing, {"m16n8k16", "bf16.f32"});
+  expect_lacks(turing, {"m16n8k16", "bf16.f32", "tf32"});
   expect_lacks(text_of(everything(), emit::cuda_c_for(60)), {"mma.sync", "dp4a"});
   emit::Dialect intel = emit::opencl_c_intel();
   intel.dot4 = true;

@@ -192,13 +192,26 @@ TEST_P(Probe, CachedCapabilitiesEqualProbedOnes) {
                       std::string(kind_name(i.kind)) + "," + std::to_string(i.total_memory) + "," +
                       std::to_string(i.unified_memory) + "," + std::to_string(i.compute_units);
     const Capabilities& c = i.can;
-    for (const std::uint64_t v :
-         {std::uint64_t{c.f16}, std::uint64_t{c.bf16}, std::uint64_t{c.f64}, std::uint64_t{c.int64},
-          std::uint64_t{c.atomic_i64}, std::uint64_t{c.atomic_f32}, std::uint64_t{c.int8_dot},
-          std::uint64_t{c.matrix_f16}, std::uint64_t{c.matrix_bf16}, std::uint64_t{c.matrix_i8},
-          std::uint64_t{c.async_copies}, std::uint64_t{c.max_block_threads}, std::uint64_t{c.max_block[0]},
-          std::uint64_t{c.max_block[2]}, c.shared_bytes, c.local_bytes, c.max_parameter_bytes,
-          std::uint64_t{c.vector_bytes}})
+    for (const std::uint64_t v : {std::uint64_t{c.f16},
+                                  std::uint64_t{c.bf16},
+                                  std::uint64_t{c.f64},
+                                  std::uint64_t{c.int64},
+                                  std::uint64_t{c.atomic_i64},
+                                  std::uint64_t{c.atomic_f32},
+                                  std::uint64_t{c.int8_dot},
+                                  std::uint64_t{c.matrix_f16},
+                                  std::uint64_t{c.matrix_bf16},
+                                  std::uint64_t{c.matrix_tf32},
+                                  std::uint64_t{c.matrix_f32},
+                                  std::uint64_t{c.matrix_i8},
+                                  std::uint64_t{c.async_copies},
+                                  std::uint64_t{c.max_block_threads},
+                                  std::uint64_t{c.max_block[0]},
+                                  std::uint64_t{c.max_block[2]},
+                                  c.shared_bytes,
+                                  c.local_bytes,
+                                  c.max_parameter_bytes,
+                                  std::uint64_t{c.vector_bytes}})
       out += "," + std::to_string(v);
     for (const std::uint32_t w : c.subgroup_widths) out += ",w" + std::to_string(w);
     return out;

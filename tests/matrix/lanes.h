@@ -116,9 +116,11 @@ struct Table {
   void (*together)(int, Registers*);
   unsigned short (*half_of)(float);
   unsigned short (*bfloat_of)(float);
+  unsigned (*tf32_of)(float);
 };
 #define fmaxf __builtin_fmaxf
 static unsigned __float_as_uint(float f) { return __builtin_bit_cast(unsigned, f); }
+static float __uint_as_float(unsigned i) { return __builtin_bit_cast(float, i); }
 static float __int_as_float(int i) { return __builtin_bit_cast(float, i); }
 extern "C" { Table tessera_table; }
 struct Axis { operator unsigned() const { return tessera_table.thread(); } };
@@ -177,6 +179,9 @@ static void tessera_twice(float* sums, const unsigned* left, const unsigned* rig
 #define tessera_instruction_wmma_16x16x16_f16 tessera_amd<8, 8, 8>
 #define tessera_instruction_wmma_16x16x16_bf16 tessera_amd<9, 8, 8>
 #define tessera_instruction_m16n8k32_i8 tessera_mma<11>
+#define tessera_instruction_m16n8k8_tf32 tessera_mma<15>
+#define tessera_instruction_mfma_16x16x4_f32 tessera_amd<16, 1, 4>
+#define tessera_instruction_tf32(value) tessera_table.tf32_of(value)
 #define tessera_instruction_mfma_16x16x16_i8 tessera_amd<12, 1, 4>
 #define tessera_instruction_mfma_16x16x32_i8 tessera_amd<13, 2, 4>
 #define tessera_instruction_wmma_16x16x16_i8 tessera_amd<14, 4, 8>
@@ -222,10 +227,14 @@ class CompiledText {
       void (*together)(int, LaneRegisters*);
       std::uint16_t (*half_of)(float);
       std::uint16_t (*bfloat_of)(float);
+      std::uint32_t (*tf32_of)(float);
     };
-    *static_cast<Table*>(::dlsym(library_, "tessera_table")) = {&Lanes::thread, &Lanes::barrier, &Lanes::together,
+    *static_cast<Table*>(::dlsym(library_, "tessera_table")) = {&Lanes::thread,
+                                                                &Lanes::barrier,
+                                                                &Lanes::together,
                                                                 [](float f) { return half(f).bits; },
-                                                                [](float f) { return bfloat16(f).bits; }};
+                                                                [](float f) { return bfloat16(f).bits; },
+                                                                &tf32_bits};
   }
   ~CompiledText() {
     if (library_) ::dlclose(library_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products in the kernel language on every device, computed with fragments.
 #include <array>
+#include <concepts>
 #include <cstring>
 #include <random>
 
@@ -23,6 +24,13 @@ std::vector<T> rounded(const std::vector<float>& from) {
 }
 void expect_near(const std::vector<float>& got, const ir::ExactProduct& exact) {
   for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], exact.value[i], exact.bound[i]) << i;
+}
+
+/// The relative error of products of factors that the device rounds. tf32 has 10 bits of mantissa.
+template <class T>
+double rounding(Device device) {
+  const Capabilities& can = device_info(device).can;
+  return std::same_as<T, float> && can.matrix_tf32 && !can.matrix_f32 ? 0x1p-10 : 0;
 }
 
 /// Multiplies whole tiles directly from buffers. The subgroups process the tiles alternately.
@@ -52,7 +60,7 @@ auto tiles_kernel(bool transposed) {
 }
 
 template <class T, class F>
-void test_tiles(F&& numbers) {
+void test_tiles(Device device, F&& numbers) {
   for (const bool transposed : {false, true}) {
     const auto product = tiles_kernel<T>(transposed);
     for (const auto [m, n, k] : {std::array{16, 16, 16}, {48, 32, 80}, {80, 112, 32}}) {
@@ -62,12 +70,13 @@ void test_tiles(F&& numbers) {
       DeviceBuffer<float> on_c(start);
       product.launch(blocks(2), on_a, on_b, on_c, m, n, k);
       const auto size = [](int v) { return static_cast<std::size_t>(v); };
-      expect_near(on_c.to_vector(), ir::ExactProduct(a, b, start, size(m), size(n), size(k), transposed));
+      expect_near(on_c.to_vector(),
+                  ir::ExactProduct(a, b, start, size(m), size(n), size(k), transposed, rounding<T>(device)));
     }
   }
 }
 TEST_P(OnEveryDevice, MultipliesTilesOfHalf) {
-  test_tiles<half>([&](int n) { return numbers(n); });
+  test_tiles<half>(GetParam(), [&](int n) { return numbers(n); });
 }
 // Numbers of 8 bits, four in each word. The product replaces what the sums were.
 TEST_P(OnEveryDevice, MultipliesTilesOfBytes) {
@@ -116,12 +125,16 @@ TEST_P(OnEveryDevice, MultipliesTilesOfBytes) {
     }
 }
 TEST_P(OnEveryDevice, MultipliesTilesOfBfloat16) {
-  test_tiles<bfloat16>([&](int n) { return numbers(n); });
+  test_tiles<bfloat16>(GetParam(), [&](int n) { return numbers(n); });
+}
+
+TEST_P(OnEveryDevice, MultipliesTilesOfFloat) {
+  test_tiles<float>(GetParam(), [&](int n) { return numbers(n); });
 }
 
 /// Multiplies matrices of any size, staged in shared memory. The last subgroup of a block may be incomplete.
 template <class T, class F>
-void test_staged(std::uint32_t threads, F&& numbers) {
+void test_staged(Device device, std::uint32_t threads, F&& numbers) {
   for (const bool transposed : {false, true}) {
     ir::Builder builder("staged", ir::KernelKind::block, {threads, 1, 1});
     ir::Function fn;
@@ -140,18 +153,23 @@ void test_staged(std::uint32_t threads, F&& numbers) {
       const auto size = [](int v) { return static_cast<std::size_t>(v); };
       product.launch({(size(n) + 63) / 64, (size(m) + 15) / 16, 1},
                      {on_a.view(), on_b.view(), on_c.view(), index(m), index(n), index(k)});
-      expect_near(on_c.to_vector(), ir::ExactProduct(a, b, start, size(m), size(n), size(k), transposed));
+      expect_near(on_c.to_vector(),
+                  ir::ExactProduct(a, b, start, size(m), size(n), size(k), transposed, rounding<T>(device)));
     }
   }
 }
 TEST_P(OnEveryDevice, MultipliesStagedTilesOfHalf) {
-  test_staged<half>(128, [&](int n) { return numbers(n); });
+  test_staged<half>(GetParam(), 128, [&](int n) { return numbers(n); });
 }
 TEST_P(OnEveryDevice, MultipliesStagedTilesOfHalfInTheLargestBlocks) {
-  test_staged<half>(1024, [&](int n) { return numbers(n); });
+  test_staged<half>(GetParam(), 1024, [&](int n) { return numbers(n); });
 }
 TEST_P(OnEveryDevice, MultipliesStagedTilesOfBfloat16InPartialSubgroups) {
-  test_staged<bfloat16>(50, [&](int n) { return numbers(n); });
+  test_staged<bfloat16>(GetParam(), 50, [&](int n) { return numbers(n); });
+}
+
+TEST_P(OnEveryDevice, MultipliesStagedTilesOfFloat) {
+  test_staged<float>(GetParam(), 128, [&](int n) { return numbers(n); });
 }
 
 TEST_P(OnEveryDevice, AccumulatorsStartAtZeroAndCanBeFilled) {

@@ -45,6 +45,8 @@ enum Instruction : int {
   mfma_16x16x16_i8,
   mfma_16x16x32_i8,
   wmma_i8,
+  m16n8k8_tf32,
+  mfma_16x16x4_f32,
   instructions
 };
 
@@ -56,11 +58,19 @@ inline unsigned matrix_seed() {
   return seed;
 }
 
+/// The bits of cvt.rna.tf32.f32 (PTX ISA, "cvt"): rounds to 10 bits of mantissa, ties away from zero. The low 13 bits
+/// are 0.
+inline std::uint32_t tf32_bits(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  return std::isfinite(x) ? (bits + 0x1000) & ~std::uint32_t{0x1fff} : bits;
+}
+
 // The instructions, implemented from their documentation. An element is half or byte `h` (0: lowest) of word `w` of
 // lane `l`, or float `i`.
 
 inline float value_of(DType t, std::uint32_t word, unsigned h) {
   if (t == DType::i8) return static_cast<std::int8_t>(word >> (8 * h));
+  if (t == DType::f32) return std::bit_cast<float>(word);
   const auto bits = static_cast<std::uint16_t>(word >> (16 * h));
   if (t == DType::f16) {
     half x;
@@ -136,6 +146,27 @@ inline Layout m16n8k8(DType t) {
             return std::pair{i < 2 ? l >> 2 : (l >> 2) + 8, (l % 4) * 2 + (i & 1)};
           }};
 }
+// PTX ISA 8.5, 9.7.14.5.7: the figures and formulae for the fragments of m16n8k8 with .tf32.
+inline Layout m16n8k8_of_tf32() {
+  return {DType::f32,
+          16,
+          8,
+          8,
+          32,
+          4,
+          2,
+          4,
+          [](unsigned l, unsigned i) {
+            const unsigned group = l >> 2, in_group = l % 4;
+            return std::pair{i == 0 || i == 2 ? group : group + 8, i < 2 ? in_group : in_group + 4};
+          },
+          [](unsigned l, unsigned i) {
+            return std::pair{i == 0 ? l % 4 : l % 4 + 4, l >> 2};
+          },
+          [](unsigned l, unsigned i) {
+            return std::pair{i < 2 ? l >> 2 : (l >> 2) + 8, (l % 4) * 2 + (i & 1)};
+          }};
+}
 // PTX ISA 8.5, 9.7.14.5.10: the figures and formulae for the fragments of m16n8k32 with .s8.
 inline Layout m16n8k32() {
   return {DType::i8,
@@ -206,7 +237,7 @@ inline Layout wmma(DType t) {
 inline void multiply(const Layout& u, std::vector<LaneRegisters*>& lanes) {
   ASSERT_EQ(lanes.size(), u.lanes);
   Matrix a(u.m, u.k), b(u.k, u.n);
-  const unsigned each = u.t == DType::i8 ? 4 : 2;  // elements of a word
+  const unsigned each = 4 / static_cast<unsigned>(dtype_size(u.t));  // elements of a word
   for (unsigned l = 0; l < u.lanes; ++l) {
     for (unsigned e = 0; e < u.a_elements; ++e) {
       const auto [i, j] = u.a(l, e);
@@ -270,6 +301,12 @@ inline void execute(int instruction, std::vector<LaneRegisters*>& lanes) {
     case mfma_16x16x16_i8: return multiply(mfma(DType::i8, 16), lanes);
     case mfma_16x16x32_i8: return multiply(mfma(DType::i8, 32), lanes);
     case wmma_i8: return multiply(wmma(DType::i8), lanes);
+    case m16n8k8_tf32:
+      for (const LaneRegisters* l : lanes)
+        for (const std::uint32_t word : {l->a[0], l->a[1], l->a[2], l->a[3], l->b[0], l->b[1]})
+          EXPECT_EQ(word & 0x1fff, 0u) << "a factor is not rounded to tf32";
+      return multiply(m16n8k8_of_tf32(), lanes);
+    case mfma_16x16x4_f32: return multiply(mfma(DType::f32, 4), lanes);
     case wmma_f16: return multiply(wmma(DType::f16), lanes);
     default: return multiply(wmma(DType::bf16), lanes);
   }

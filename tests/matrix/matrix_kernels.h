@@ -73,12 +73,12 @@ inline void matrix_product(DType t, std::int64_t threads, bool transposed) {
 
 /// The product on the host, computed in double, with the maximum error of each element for f32 sums in any order. The
 /// bound is (k + 1) / 2^24 times the sum of absolute values, doubled (Higham, Accuracy and Stability of Numerical
-/// Algorithms, 4.2).
+/// Algorithms, 4.2). `rounding` is the relative error of a product of two factors that a device rounds.
 struct ExactProduct {
   std::vector<double> value, bound;
   template <class T>
   ExactProduct(const std::vector<T>& a, const std::vector<T>& b, const std::vector<float>& start, std::size_t m,
-               std::size_t n, std::size_t k, bool transposed)
+               std::size_t n, std::size_t k, bool transposed, double rounding = 0)
       : value(m * n), bound(m * n) {
     for (std::size_t i = 0; i < m; ++i)
       for (std::size_t j = 0; j < n; ++j) {
@@ -88,7 +88,7 @@ struct ExactProduct {
                        y = static_cast<float>(b[transposed ? j * k + p : p * n + j]);
           sum += x * y, absolute += std::fabs(x * y);
         }
-        value[i * n + j] = sum, bound[i * n + j] = 2 * static_cast<double>(k + 1) * 0x1p-24 * absolute;
+        value[i * n + j] = sum, bound[i * n + j] = (2 * static_cast<double>(k + 1) * 0x1p-24 + rounding) * absolute;
       }
   }
 };

@@ -7,8 +7,11 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <random>
 #include <string>
@@ -29,11 +32,11 @@ inline constexpr std::int64_t matrix_room = 3000, matrix_depth = 32;
 
 /// Returns cases with and without transposing. Rows are aligned to 16 bytes or 4 bytes, or have an odd number of
 /// elements. Offsets are even or odd.
-inline std::vector<MatrixCase> matrix_cases(bool bf16) {
+inline std::vector<MatrixCase> matrix_cases(bool bf16, bool f32) {
   const std::vector<std::pair<std::int64_t, std::int64_t>> places = {{0, 40}, {8, 48}, {2, 38}, {0, 33}, {5, 40}};
   std::vector<MatrixCase> cases;
-  for (const DType t : {DType::f16, DType::bf16}) {
-    if (t == DType::bf16 && !bf16) continue;
+  for (const DType t : {DType::f16, DType::bf16, DType::f32}) {
+    if ((t == DType::bf16 && !bf16) || (t == DType::f32 && !f32)) continue;
     for (const bool shared : {false, true})
       for (const auto& [begin, stride] : places)
         for (const bool transposed : {false, true}) {
@@ -210,15 +213,22 @@ struct MatrixWordsRun {
   std::vector<float> out;
 };
 
-/// The inputs of one case, and the check of its result.
+/// The inputs of one case, and the check of its result. If `tf32`, the unit rounds factors of f32.
 class MatrixRun {
  public:
-  MatrixRun(const MatrixCase& c, std::mt19937& random) : c_(c), start(matrix_room), out(matrix_room, poison) {
+  MatrixRun(const MatrixCase& c, bool tf32, std::mt19937& random)
+      : c_(c), tf32_(tf32), start(matrix_room), out(matrix_room, poison) {
     std::uniform_real_distribution<float> any(-2, 2);
+    const std::size_t size = dtype_size(c.t);
     for (auto* factor : {&a, &b}) {
-      factor->resize(matrix_room);
-      for (std::uint16_t& bits : *factor)
-        bits = c.t == DType::f16 ? half(any(random)).bits : bfloat16(any(random)).bits;
+      factor->resize(matrix_room * size);
+      for (std::size_t at = 0; at < factor->size(); at += size) {
+        const float x = any(random);
+        const std::uint32_t bits = c.t == DType::f16    ? half(x).bits
+                                   : c.t == DType::bf16 ? bfloat16(x).bits
+                                                        : std::bit_cast<std::uint32_t>(x);
+        std::memcpy(factor->data() + at, &bits, size);
+      }
     }
     for (float& f : start) f = any(random);
   }
@@ -236,8 +246,7 @@ class MatrixRun {
         };
         double sum = start[at(c_.sums_transposed, i, j)], absolute = std::fabs(sum);
         for (std::int64_t k = 0; k < matrix_depth; ++k) {
-          const double x = value_of(c_.t, a[at(c_.left_transposed, i, k)], 0),
-                       y = value_of(c_.t, b[at(c_.right_transposed, k, j)], 0);
+          const double x = element(a, at(c_.left_transposed, i, k)), y = element(b, at(c_.right_transposed, k, j));
           sum += x * y, absolute += std::fabs(x * y);
         }
         const std::size_t place = at(false, i, j);
@@ -253,10 +262,18 @@ class MatrixRun {
   static constexpr float poison = 77;
 
  private:
+  /// An element of a factor, as the unit multiplies it.
+  double element(const std::vector<std::byte>& from, std::size_t i) const {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, from.data() + i * dtype_size(c_.t), dtype_size(c_.t));
+    const float x = value_of(c_.t, bits, 0);
+    return c_.t == DType::f32 && tf32_ ? std::bit_cast<float>(tf32_bits(x)) : x;
+  }
   MatrixCase c_;
+  bool tf32_;
 
  public:
-  std::vector<std::uint16_t> a, b;
+  std::vector<std::byte> a, b;
   std::vector<float> start, out;
 };
 

@@ -44,8 +44,8 @@ const KernelKind blocks = KernelKind::block;
 const std::vector<Mistake> mistakes = {
     {"map_kernel", KernelKind::map, [] { sums(); },
      "matrix operations require subgroups, but this is a map kernel. Declare the kernel with block(...)"},
-    {"wide_left", blocks, [] { Fragment(left, DType::f32); },
-     "the factors of a matrix product must be f16, bf16 or i8"},
+    {"wide_left", blocks, [] { Fragment(left, DType::f64); },
+     "the factors of a matrix product must be f16, bf16, f32 or i8"},
     {"bytes", blocks, [] { Fragment(left, DType::i8).load(in("x", DType::i8), 0, 32); },
      "the i8 factors of a matrix product are loaded from memory of u32, not of i8. Store four numbers in each u32"},
     {"left_words", blocks, [] { Fragment(left, DType::i8).load_transposed(in("x", DType::u32), 0, 8); },
@@ -54,6 +54,8 @@ const std::vector<Mistake> mistakes = {
      "the words of i8 factors are along k, so right factors are loaded transposed and left factors are not"},
     {"rounded_to_bytes", blocks, [] { Fragment(left, DType::i8).convert(sums()); },
      "mma convert rounds to factors of a matrix product of f16 or bf16, not of i8"},
+    {"rounded_to_f32", blocks, [] { Fragment(left, DType::f32).convert(sums()); },
+     "mma convert rounds to factors of a matrix product of f16 or bf16, not of f32"},
     {"narrow_sum", blocks, [] { Fragment(accumulator, DType::f16); }, "an accumulator must be f32"},
     {"other_memory", blocks, [] { Fragment(left, DType::f16).load(in("x", DType::bf16), 0, 16); },
      "mma load of a matrix of f16 does not match memory of bf16"},
@@ -544,6 +546,7 @@ const auto as_it_is = [](Function fn) { return fn; };
 TEST(Matrix, InterpreterComputesProducts) {
   test_products<half>(as_it_is, widths, threads);
   test_products<bfloat16>(as_it_is, {8, 5}, {40});
+  test_products<float>(as_it_is, {8, 5}, {40});
 }
 TEST(Matrix, LoweredProductsMatchTheReference) {
   const auto lowered = [](emit::Target target) {
@@ -558,6 +561,8 @@ TEST(Matrix, LoweredProductsMatchTheReference) {
   test_products<half>(lowered({.f16_convert = false, .subgroup_width = 1}), {1}, {24});
   test_products<bfloat16>(lowered({.index64 = true}), {5}, {12});
   test_products<bfloat16>(lowered({.bf16_convert = true, .subgroup_width = 1, .vectors = true}), {1}, {6});
+  test_products<float>(lowered({.mma = true, .mma_f32 = true}), {8}, {40});
+  test_products<float>(lowered({.subgroup_width = 1}), {1}, {24});
   for (const bool converts : {false, true})
     test_products<bfloat16>(lowered({.bf16_convert = converts, .mma = true}), {8}, {40});
 }

@@ -22,15 +22,15 @@ struct Unit {
   const char* name;
   emit::Dialect dialect;
   unsigned width;
-  bool bf16;
+  bool bf16, f32;
 };
 std::vector<Unit> units() {
-  return {{"sm_75", emit::cuda_c_for(75), 32, false},
-          {"sm_80", emit::cuda_c_for(80), 32, true},
-          {"gfx908", emit::hip_c_for("gfx908"), 64, true},
-          {"gfx90a", emit::hip_c_for("gfx90a:sramecc+:xnack-"), 64, true},
-          {"gfx942", emit::hip_c_for("gfx942:sramecc+:xnack-"), 64, true},
-          {"gfx1100", emit::hip_c_for("gfx1100"), 32, true}};
+  return {{"sm_75", emit::cuda_c_for(75), 32, false, false},
+          {"sm_80", emit::cuda_c_for(80), 32, true, true},
+          {"gfx908", emit::hip_c_for("gfx908"), 64, true, true},
+          {"gfx90a", emit::hip_c_for("gfx90a:sramecc+:xnack-"), 64, true, true},
+          {"gfx942", emit::hip_c_for("gfx942:sramecc+:xnack-"), 64, true, true},
+          {"gfx1100", emit::hip_c_for("gfx1100"), 32, true, false}};
 }
 
 class MatrixUnitsRun : public ::testing::TestWithParam<std::size_t> {};
@@ -41,7 +41,7 @@ TEST_P(MatrixUnitsRun, LanesFollowInstructionLayout) {
   const Unit unit = units()[GetParam()];
   std::mt19937 random(test::matrix_seed());
   test::executed = {};
-  const std::vector<test::MatrixCase> cases = test::matrix_cases(unit.bf16);
+  const std::vector<test::MatrixCase> cases = test::matrix_cases(unit.bf16, unit.f32);
   std::vector<Function> lowered;
   lowered.reserve(cases.size());
   std::vector<emit::EmitRequest> requests;
@@ -61,7 +61,7 @@ TEST_P(MatrixUnitsRun, LanesFollowInstructionLayout) {
   }
   const test::CompiledText text(source.text, unit.width, entries, 4);
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    test::MatrixRun run(cases[i], random);
+    test::MatrixRun run(cases[i], emit::rounds_factors_to_tf32(unit.dialect.matrix), random);
     test::Lanes lanes(2 * unit.width, unit.width, test::execute);
     lanes.run([&] { text.run(entries[i], {run.a.data(), run.b.data(), run.start.data(), run.out.data()}); });
     run.check();
@@ -74,6 +74,8 @@ TEST_P(MatrixUnitsRun, LanesFollowInstructionLayout) {
   const MatrixUnits m = unit.dialect.matrix;
   EXPECT_EQ(ran(test::m16n8k8_f16), m == MatrixUnits::mma_k8);
   EXPECT_EQ(ran(test::m16n8k16_f16) && ran(test::m16n8k16_bf16), m == MatrixUnits::mma_k16);
+  EXPECT_EQ(ran(test::m16n8k8_tf32), m == MatrixUnits::mma_k16);
+  EXPECT_EQ(ran(test::mfma_16x16x4_f32), unit.width == 64);
   EXPECT_EQ(ran(test::mfma_16x16x16_f16), m != MatrixUnits::wmma && !nvidia);
   EXPECT_EQ(ran(test::mfma_16x16x8_bf16), m == MatrixUnits::mfma);
   EXPECT_EQ(ran(test::mfma_16x16x16_bf16), m == MatrixUnits::mfma_1k || m == MatrixUnits::mfma_k32);
@@ -140,9 +142,13 @@ TEST(MatrixUnits, AreUsedIfPresentAndBlocksConsistOfWholeSubgroups) {
   EXPECT_FALSE(keeps(emit::cuda_c_for(75), DType::bf16, 64));
   EXPECT_TRUE(keeps(emit::cuda_c_for(86), DType::bf16, 96));
   EXPECT_FALSE(keeps(emit::cuda_c_for(90), DType::f16, 80)) << "its last subgroup is incomplete";
+  EXPECT_FALSE(keeps(emit::cuda_c_for(75), DType::f32, 64));
+  EXPECT_TRUE(keeps(emit::cuda_c_for(80), DType::f32, 64));
   EXPECT_TRUE(keeps(emit::hip_c_for("gfx908"), DType::bf16, 64));
+  EXPECT_TRUE(keeps(emit::hip_c_for("gfx942"), DType::f32, 64));
   EXPECT_FALSE(keeps(emit::hip_c_for("gfx90a"), DType::f16, 96)) << "wavefronts of 64";
   EXPECT_TRUE(keeps(emit::hip_c_for("gfx1101"), DType::f16, 96));
+  EXPECT_FALSE(keeps(emit::hip_c_for("gfx1101"), DType::f32, 96));
   for (const char* none : {"gfx906", "gfx1030", "gfx1200", ""})
     EXPECT_FALSE(keeps(emit::hip_c_for(none), DType::f16, 64)) << none;
   for (const emit::Dialect& d : {emit::opencl_c(), emit::opencl_c_intel(), emit::cuda_c(), emit::hip_c()})

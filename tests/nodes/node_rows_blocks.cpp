@@ -167,7 +167,8 @@ void matrix_cell(bool multiply, Tracer& t) {
 /// Accumulators are f32 and can be loaded and stored directly. The operands of a product can only be tested through a
 /// product.
 void load_cell(Tracer& t) {
-  if (t.dtype() != DType::f32) return matrix_cell(false, t);
+  matrix_cell(false, t);
+  if (t.dtype() != DType::f32) return;
   const Fragment sums(FragmentRole::accumulator, DType::f32);
   const BufferRef from = t.memory(DType::f32, elements(DType::f32, left_element));
   sums.load(from, 0, static_cast<int>(side));

@@ -122,6 +122,7 @@ extern "C" void tessera_together(int instruction, tessera::test::LaneRegisters* 
   if (registers.linear % 32 == 0) tessera::test::execute(instruction, warp.brought);
   warp.meeting.wait(32);
 }
+extern "C" std::uint32_t tessera_tf32_from_f32(float f) { return tessera::test::tf32_bits(f); }
 extern "C" std::uint16_t tessera_bf16_from_f32(float f) { return tessera::bfloat16(f).bits; }
 DP4A(s32_s32, std::int8_t, std::int8_t)
 DP4A(u32_s32, std::uint8_t, std::int8_t)
@@ -216,13 +217,16 @@ std::string for_this_machine(std::string text, const emit::EmittedKernel& form) 
   replace("asm sideeffect \"ldmatrix\\.sync\\.aligned\\.m8n8\\.x4\\.(trans|shared)[^\"]*\", \"[^\"]*\"",
           "@tessera_ldmatrix_$1");
   replace("asm \"ex2\\.approx\\.ftz\\.f32 [^\"]*\", \"[^\"]*\"", "@exp2f");
+  replace("asm \"cvt\\.rna\\.tf32\\.f32 [^\"]*\", \"[^\"]*\"", "@tessera_tf32_from_f32");
   replace("asm \"cvt\\.rn\\.bf16\\.f32 [^\"]*\", \"[^\"]*\"", "@tessera_bf16_from_f32");
   text +=
       "\ndeclare void @tessera_together(i32, ptr)\ndeclare i16 @tessera_bf16_from_f32(float)\n"
+      "declare i32 @tessera_tf32_from_f32(float)\n"
       "declare float @exp2f(float)\n" +
       on_registers(m16n8k16_f16, "tessera_m16n8k16_f16", 4, 2, true) +
       on_registers(m16n8k16_bf16, "tessera_m16n8k16_bf16", 4, 2, true) +
       on_registers(m16n8k8_f16, "tessera_m16n8k8_f16", 2, 1, true) +
+      on_registers(m16n8k8_tf32, "tessera_m16n8k8_tf32", 4, 2, true) +
       on_registers(m16n8k32_i8, "tessera_m16n8k32_s8", 4, 2, true, "i32") +
       on_registers(ldmatrix, "tessera_ldmatrix_shared", 0, 0, false) +
       on_registers(ldmatrix_trans, "tessera_ldmatrix_trans", 0, 0, false);
@@ -358,7 +362,7 @@ class ThreadsTarget : public Target {
 
 void add_memory(std::vector<Target::Memory>& memory, DType t, const auto& values) {
   const auto bytes = std::as_bytes(std::span(values));
-  Target::Memory m{.dtype = t, .elements = values.size()};
+  Target::Memory m{.dtype = t, .elements = bytes.size() / dtype_size(t)};
   m.bytes.resize(bytes.size() + 2 * Target::guard);
   std::ranges::copy(bytes, m.bytes.begin() + Target::guard);
   memory.push_back(std::move(m));
@@ -374,8 +378,8 @@ TEST(PtxValues, MatrixProductsMatchTheReference) {
   for (const int capability : {75, 80}) {
     ThreadsTarget target(*module.generator, capability);
     executed = {};
-    for (const MatrixCase& c : matrix_cases(capability >= 80)) {
-      MatrixRun run(c, random);
+    for (const MatrixCase& c : matrix_cases(capability >= 80, capability >= 80)) {
+      MatrixRun run(c, true, random);
       std::vector<Target::Memory> memory;
       add_memory(memory, c.t, run.a), add_memory(memory, c.t, run.b);
       add_memory(memory, DType::f32, run.start), add_memory(memory, DType::f32, run.out);
@@ -396,6 +400,7 @@ TEST(PtxValues, MatrixProductsMatchTheReference) {
       run.check();
       if (HasFatalFailure()) return;
     }
+    EXPECT_EQ(executed[m16n8k8_tf32] > 0, capability >= 80);
     EXPECT_EQ(executed[m16n8k32_i8] > 0, capability >= 80);
     for (const DType t : {DType::f16, DType::bf16}) {
       if (t == DType::bf16 && capability < 80) continue;

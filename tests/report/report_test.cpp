@@ -141,6 +141,18 @@ TEST(Sass, AsynchronousCopiesAreInFlightUntilTheirGroupIsWaitedFor) {
   EXPECT_EQ(p.matrix.shared_bytes, 48u);
 }
 
+TEST(Sass, MatrixInstructionsOfF32CountAsF16OfTheSameTime) {
+  const auto multiply_adds = [](const auto& code) { return code.at(0).multiply_adds; };
+  EXPECT_EQ(multiply_adds(parse_sass(sass("HMMA.1688.F32 R4, R8, R6, R4", 7))), 1024u);
+  EXPECT_EQ(multiply_adds(parse_sass(sass("HMMA.1688.F32.TF32 R4, R8, R6, R4", 7))), 2048u);
+  const auto amd = [&](const char* name) {
+    return multiply_adds(parse_amdgcn("kernel:                                 ; @kernel\n\t" + std::string(name) +
+                                      " a[0:3], v0, v1, a[0:3]\n"));
+  };
+  EXPECT_EQ(amd("v_mfma_f32_16x16x4f32"), 4096u);
+  EXPECT_EQ(amd("v_mfma_f32_16x16x4_f32"), 8192u) << "on gfx94x, f16 is twice as fast";
+}
+
 TEST(LaunchModel, MatrixInstructionsAreLimitedByIssueAndSharedMemory) {
   LaunchReport l;
   l.blocks = {1024, 1, 1}, l.threads = 256, l.bytes = 1e8, l.matrix_operations = 4096.0 * 4096 * 4096;

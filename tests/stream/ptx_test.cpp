@@ -231,15 +231,17 @@ TEST_F(Ptx, ReportsMatrixUnitsWithEitherCompiler) {
       std::string out;
       for (const DeviceInfo& info : make_cuda_driver()->enumerate().devices)
         out += std::string(info.can.matrix_f16 ? "f16" : "") + (info.can.matrix_bf16 ? " bf16" : "") +
+               (info.can.matrix_tf32 ? " tf32" : "") + (info.can.matrix_f32 ? " f32" : "") +
                (info.can.matrix_i8 ? " i8" : "") + (info.can.async_copies ? " async" : "") + ";";
       return out;
     });
   };
   // Compute capabilities 9.0 and 7.5. A driver for CUDA 11.2 accepts PTX only for capabilities up to 8.6, which also
   // supports all of them.
-  EXPECT_EQ(asked({{"TESSERA_FAKE_DEVICES", "2"}}), "f16 bf16 i8 async;f16;");
-  EXPECT_EQ(asked({{"TESSERA_FAKE_DEVICES", "2"}, {"TESSERA_NVRTC_LIBRARY", "none"}}), "f16 bf16 i8 async;f16;");
-  EXPECT_EQ(asked({{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_FAKE_FAULT", "driver=11020"}}), "f16 bf16 i8 async;");
+  EXPECT_EQ(asked({{"TESSERA_FAKE_DEVICES", "2"}}), "f16 bf16 tf32 i8 async;f16;");
+  EXPECT_EQ(asked({{"TESSERA_FAKE_DEVICES", "2"}, {"TESSERA_NVRTC_LIBRARY", "none"}}), "f16 bf16 tf32 i8 async;f16;");
+  EXPECT_EQ(asked({{"TESSERA_NVRTC_LIBRARY", "none"}, {"TESSERA_FAKE_FAULT", "driver=11020"}}),
+            "f16 bf16 tf32 i8 async;");
 }
 
 TEST_F(Ptx, ThrowsOutOfMemoryIfCompilationNeedsTooMuchMemory) {

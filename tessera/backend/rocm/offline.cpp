@@ -76,6 +76,7 @@ RocmTarget::RocmTarget(const Architecture& a) : architecture_(a) {
             .bandwidth = a.bandwidth,
             .operations = a.compute_units * 64 * a.clock,
             .matrix_operations = a.matrix,
+            .f32_matrix_cost = dialect_.matrix == emit::MatrixUnits::mfma_k32 ? 8.0 : 4.0,
             .clock = a.clock,
             .issue_cycles = a.subgroup == 64 ? 4.0 : 1.0,  // 16 lanes of CDNA at a time
             .subgroup = a.subgroup,

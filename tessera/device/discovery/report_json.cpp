@@ -21,7 +21,7 @@ constexpr std::array all_kinds = {DeviceKind::discrete_gpu, DeviceKind::integrat
 template <class Visit>
 void fields(auto& can, Visit&& visit) {
   // Does not compile if a capability is added to the struct but not listed here.
-  [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t] = can;
+  [[maybe_unused]] const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v] = can;
   visit("f16", can.f16);
   visit("bf16", can.bf16);
   visit("f64", can.f64);
@@ -31,6 +31,8 @@ void fields(auto& can, Visit&& visit) {
   visit("int8_dot", can.int8_dot);
   visit("matrix_f16", can.matrix_f16);
   visit("matrix_bf16", can.matrix_bf16);
+  visit("matrix_tf32", can.matrix_tf32);
+  visit("matrix_f32", can.matrix_f32);
   visit("matrix_i8", can.matrix_i8);
   visit("async_copies", can.async_copies);
   visit("subgroup_widths", can.subgroup_widths);

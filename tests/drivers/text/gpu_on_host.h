@@ -161,6 +161,10 @@ static inline void ptx_cvt_f32_f16(float& to, unsigned short from) { to = tesser
 static inline void ptx_cvt_rn_f16_f32(unsigned short& to, float from) { to = tessera::text::half_of_float(from); }
 static inline void ptx_cvt_f32_bf16(float& to, unsigned short from) { to = tessera::text::float_of_bfloat(from); }
 static inline void ptx_cvt_rn_bf16_f32(unsigned short& to, float from) { to = tessera::text::bfloat_of_float(from); }
+static inline void ptx_cvt_rna_tf32_f32(unsigned& to, float from) {
+  const unsigned bits = __builtin_bit_cast(unsigned, from);
+  to = __builtin_isfinite(from) ? (bits + 0x1000) & ~0x1fffu : bits;
+}
 #define TESSERA_TEXT_DP4A(name, A, B)                                                         \
   static inline void ptx_dp4a_##name(int& sum, unsigned a, unsigned b, int c) {               \
     unsigned total = (unsigned)c;                                                             \
@@ -242,6 +246,31 @@ static inline void ptx_mma_sync_aligned_m16n8k32_row_col_s32_s8_s8_s32(int& d0, 
     const unsigned row = me / 4 + e / 2 * 8, column = me % 4 * 2 + e % 2;
     for (unsigned k = 0; k < 32; ++k)
       d[e] += byte(row % 8 * 4 + k % 16 / 4, row / 8 + 2 * (k / 16), k) * byte(column * 4 + k % 16 / 4, 4 + k / 16, k);
+  }
+  d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];
+}
+/// PTX ISA, "Matrix Fragments for mma.m16n8k8" with .tf32: a register contains one element.
+static inline void ptx_mma_sync_aligned_m16n8k8_row_col_f32_tf32_tf32_f32(float& d0, float& d1, float& d2, float& d3,
+                                                                          unsigned a0, unsigned a1, unsigned a2,
+                                                                          unsigned a3, unsigned b0, unsigned b1,
+                                                                          float c0, float c1, float c2, float c3) {
+  using tessera::text::host;
+  if (host->self()->width != 32) host->fail("mma needs subgroups of 32");
+  const unsigned own[] = {a0, a1, a2, a3, b0, b1};
+  for (const unsigned word : own)
+    if ((word & 0x1fff) != 0) host->fail("a factor is not rounded to tf32");
+  const unsigned char* all = host->exchange("mma.m16n8k8.tf32", 0xffffffffu, own, sizeof own);
+  const auto element = [&](unsigned lane, unsigned word) {
+    float x;
+    __builtin_memcpy(&x, all + lane * tessera::text::exchange_bytes + 4 * word, 4);
+    return x;
+  };
+  const unsigned me = (unsigned)tessera::text::lane();
+  float d[4] = {c0, c1, c2, c3};
+  for (unsigned e = 0; e < 4; ++e) {
+    const unsigned row = me / 4 + e / 2 * 8, column = me % 4 * 2 + e % 2;
+    for (unsigned k = 0; k < 8; ++k)
+      d[e] += element(row % 8 * 4 + k % 4, row / 8 + 2 * (k / 4)) * element(column * 4 + k % 4, 4 + k / 4);
   }
   d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];
 }
@@ -329,7 +358,21 @@ inline void amd_matrix_i8(int* sums, const unsigned* left, const unsigned* right
     for (unsigned k = 0; k < depth; ++k) sums[e] += a[depth * row + k] * b[depth * column + k];
   }
 }
+/// A product of f32 with four k. Lane l has element (l % 16, l / 16) of each factor.
+inline void amd_matrix_f32(float* sums, const unsigned* left, const unsigned* right) {
+  if (host->self()->width != 64) host->fail("this matrix product requires another wave width");
+  const unsigned me = (unsigned)lane(), own[] = {*left, *right};
+  const unsigned char* all = host->exchange("a matrix product", ~0ull, own, sizeof own);
+  const auto element = [&](unsigned side, unsigned o, unsigned k) {
+    float x;
+    __builtin_memcpy(&x, all + (o + 16 * k) * exchange_bytes + 4 * side, 4);
+    return x;
+  };
+  for (unsigned e = 0; e < 4; ++e)
+    for (unsigned k = 0; k < 4; ++k) sums[e] += element(0, me / 16 * 4 + e, k) * element(1, me % 16, k);
+}
 }  // namespace tessera::text
+#define tessera_instruction_mfma_16x16x4_f32 tessera::text::amd_matrix_f32
 #define tessera_instruction_mfma_16x16x16_i8 tessera::text::amd_matrix_i8<1, 64>
 #define tessera_instruction_mfma_16x16x32_i8 tessera::text::amd_matrix_i8<2, 64>
 #define tessera_instruction_wmma_16x16x16_i8 tessera::text::amd_matrix_i8<4, 32>

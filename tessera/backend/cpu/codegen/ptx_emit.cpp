@@ -71,9 +71,9 @@ void PtxEmitter::make_memory() {
       bytes += n.imm * dtype_size(n.type.dtype);
     } else if (n.op == Op::local) {
       if (n.type.lanes != 1) refuse("a vector was not lowered");
-      if (is_fragment(n)) {  // 4 words, or 8 floats for an accumulator
-        const bool sums = n.kind<FragmentRole>() == FragmentRole::accumulator;
-        auto* t = sums ? llvm::ArrayType::get(b_.getFloatTy(), 8) : llvm::ArrayType::get(b_.getInt32Ty(), 4);
+      if (is_fragment(n)) {  // words, or floats for an accumulator
+        auto* t = llvm::ArrayType::get(is_accumulator(n) ? b_.getFloatTy() : llvm::cast<llvm::Type>(b_.getInt32Ty()),
+                                       n.type.dtype == DType::f32 ? 8 : 4);
         memory_[id] = b_.CreateAlloca(t);
         b_.CreateStore(llvm::Constant::getNullValue(t), memory_[id]);
         continue;

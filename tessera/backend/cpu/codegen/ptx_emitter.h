@@ -42,6 +42,8 @@ class PtxEmitter final : public Values {
   void multiply_i8(Value* sums, Value* left, Value* right, bool replaces);
   void load_factor(Value* words, ir::FragmentRole role, NodeId memory, Value* from, Value* stride, bool along_k,
                    bool whole_rows);
+  void load_f32(Value* words, NodeId memory, Value* from, Value* stride, bool along_k, bool whole_rows);
+  void load_matrices(Value* words, Value* row, bool transposed, bool exchanged);
   Value* slot(Value* fragment, unsigned i);  // address of element i of this lane
 
   // ptx_value.cpp

@@ -33,11 +33,13 @@ void PtxEmitter::matrix(const Node& n) {
   const bool transposed = op == MmaOp::load && n.extra != 0;
   const FragmentRole role = fn_[n.args[0]].kind<FragmentRole>();
   if (role != FragmentRole::accumulator) {
-    const bool words = dtype(n.args[0]) == DType::i8;  // a row of 32 i8 is a row of 16 u16
-    const std::int64_t row = words ? 4 : 8;            // elements of 16 bytes
-    return load_factor(mine, role, n.args[1], from, words ? b_.CreateShl(stride, 1) : stride,
-                       (role == FragmentRole::left) != transposed,
-                       known_multiple(fn_, n.args[2]) % row == 0 && known_multiple(fn_, n.args[3]) % row == 0);
+    const DType t = dtype(n.args[0]);
+    const bool words = t == DType::i8, along_k = (role == FragmentRole::left) != transposed;
+    const std::int64_t row = words || t == DType::f32 ? 4 : 8;  // elements of 16 bytes
+    const bool whole = known_multiple(fn_, n.args[2]) % row == 0 && known_multiple(fn_, n.args[3]) % row == 0;
+    if (t == DType::f32) return load_f32(mine, n.args[1], from, stride, along_k, whole);
+    // A row of 32 i8 is a row of 16 u16.
+    return load_factor(mine, role, n.args[1], from, words ? b_.CreateShl(stride, 1) : stride, along_k, whole);
   }
   Value* lane = b_.CreateZExt(b_.CreateAnd(linear_thread_id(), b_.getInt32(width - 1)), b_.getInt64Ty());
   Value *group = b_.CreateLShr(lane, 2), *pair = b_.CreateShl(b_.CreateAnd(lane, 3), 1);
@@ -80,17 +82,7 @@ void PtxEmitter::load_factor(Value* words, FragmentRole role, NodeId memory, Val
       Value* high = b_.CreateShl(b_.CreateLShr(lane, 4), 3);  // 8 if the other index is in the second half
       Value* at = along_k != right ? b_.CreateAdd(b_.CreateMul(b_.CreateAdd(row, low), stride), high)
                                    : b_.CreateAdd(b_.CreateMul(b_.CreateAdd(row, high), stride), low);
-      Value* address = b_.CreatePtrToInt(b_.CreateGEP(small, from, at), wide);
-      auto* word = b_.getInt32Ty();
-      auto* four = llvm::StructType::get(context_, {word, word, word, word});
-      auto* code = llvm::InlineAsm::get(llvm::FunctionType::get(four, {wide}, false),
-                                        std::string("ldmatrix.sync.aligned.m8n8.x4") + (along_k ? "" : ".trans") +
-                                            ".shared.b16 {$0, $1, $2, $3}, [$4];",
-                                        "=r,=r,=r,=r,l,~{memory}", true);
-      auto* call = b_.CreateCall(code, {address});
-      call->setConvergent();
-      for (unsigned r = 0; r < 4; ++r)
-        b_.CreateStore(b_.CreateExtractValue(call, r), slot(words, right && r % 3 != 0 ? 3 - r : r));
+      load_matrices(words, b_.CreateGEP(small, from, at), !along_k, right);
     };
     if (whole_rows) {
       load_rows();
@@ -123,6 +115,56 @@ void PtxEmitter::load_factor(Value* words, FragmentRole role, NodeId memory, Val
   b_.SetInsertPoint(after);
 }
 
+/// Loads four 8 x 8 matrices (see Prelude::matrix_shared_load). If `exchanged`, words 1 and 2 are.
+void PtxEmitter::load_matrices(Value* words, Value* row, bool transposed, bool exchanged) {
+  auto* word = b_.getInt32Ty();
+  auto* four = llvm::StructType::get(context_, {word, word, word, word});
+  auto* code = llvm::InlineAsm::get(llvm::FunctionType::get(four, {b_.getInt64Ty()}, false),
+                                    std::string("ldmatrix.sync.aligned.m8n8.x4") + (transposed ? ".trans" : "") +
+                                        ".shared.b16 {$0, $1, $2, $3}, [$4];",
+                                    "=r,=r,=r,=r,l,~{memory}", true);
+  auto* call = b_.CreateCall(code, {b_.CreatePtrToInt(row, b_.getInt64Ty())});
+  call->setConvergent();
+  for (unsigned r = 0; r < 4; ++r)
+    b_.CreateStore(b_.CreateExtractValue(call, r), slot(words, exchanged && r % 3 != 0 ? 3 - r : r));
+}
+
+// See Prelude::matrix_load_f32.
+void PtxEmitter::load_f32(Value* words, NodeId memory, Value* from, Value* stride, bool along_k, bool whole_rows) {
+  llvm::Type *wide = b_.getInt64Ty(), *word = b_.getInt32Ty(), *real = b_.getFloatTy();
+  Value* lane = b_.CreateZExt(b_.CreateAnd(linear_thread_id(), b_.getInt32(width - 1)), wide);
+  auto* code =
+      llvm::InlineAsm::get(llvm::FunctionType::get(word, {real}, false), "cvt.rna.tf32.f32 $0, $1;", "=r,f", false);
+  const auto store = [&](Value* value, unsigned r) { b_.CreateStore(b_.CreateCall(code, {value}), slot(words, r)); };
+  const auto load_rows = [&] {
+    Value *o = b_.CreateAnd(lane, 15), *k = b_.CreateShl(b_.CreateLShr(lane, 4), 2);
+    Value* row = b_.CreateGEP(real, from, b_.CreateAdd(b_.CreateMul(o, stride), k));
+    for (const unsigned half : {0u, 4u})
+      load_matrices(slot(words, half), b_.CreateConstGEP1_32(real, row, 2 * half), false, false);
+    for (unsigned r = 0; r < 8; ++r) store(b_.CreateLoad(real, slot(words, r)), r);
+  };
+  const auto load_each = [&] {
+    for (unsigned r = 0; r < 8; ++r) {
+      Value *o = b_.CreateAdd(b_.CreateLShr(lane, 2), b_.getInt64(r % 2 * 8)),
+            *k = b_.CreateAdd(b_.CreateAnd(lane, 3), b_.getInt64(r / 2 * 4));
+      Value* at = along_k ? b_.CreateAdd(b_.CreateMul(o, stride), k) : b_.CreateAdd(b_.CreateMul(k, stride), o);
+      store(b_.CreateAlignedLoad(real, b_.CreateGEP(real, from, at), llvm::Align(4)), r);
+    }
+  };
+  if (!along_k || fn_[memory].op != Op::shared) return load_each();
+  if (whole_rows) return load_rows();
+  auto *yes = block("aligned"), *no = block("unaligned"), *after = block("endfactor");
+  Value* steps = b_.CreateOr(b_.CreatePtrToInt(from, wide), b_.CreateShl(stride, 2));
+  b_.CreateCondBr(b_.CreateICmpEQ(b_.CreateAnd(steps, number(wide, 15)), number(wide, 0)), yes, no);
+  b_.SetInsertPoint(yes);
+  load_rows();
+  b_.CreateBr(after);
+  b_.SetInsertPoint(no);
+  load_each();
+  b_.CreateBr(after);
+  b_.SetInsertPoint(after);
+}
+
 void PtxEmitter::multiply_i8(Value* sums, Value* left, Value* right, bool replaces) {
   if (target_.capability < 80) refuse("a matrix product was not lowered");
   llvm::Type *word = b_.getInt32Ty(), *real = b_.getFloatTy();
@@ -149,16 +191,16 @@ void PtxEmitter::multiply_i8(Value* sums, Value* left, Value* right, bool replac
 }
 
 void PtxEmitter::multiply(DType t, Value* sums, Value* left, Value* right) {
-  const bool half = target_.capability < 80;
+  const bool half = target_.capability < 80, tf32 = t == DType::f32;
   if (target_.capability < 75 || (half && t != DType::f16)) refuse("a matrix product was not lowered");
-  const std::string of(dtype_name(t));
+  const std::string of = tf32 ? "tf32" : std::string(dtype_name(t));
   llvm::Type *word = b_.getInt32Ty(), *real = b_.getFloatTy();
   auto* four = llvm::StructType::get(context_, {real, real, real, real});
   std::vector<llvm::Type*> types(half ? 3 : 6, word);
   types.insert(types.end(), 4, real);
   auto* code = llvm::InlineAsm::get(
       llvm::FunctionType::get(four, types, false),
-      (half ? "mma.sync.aligned.m16n8k8" : "mma.sync.aligned.m16n8k16") + (".row.col.f32." + of + "." + of) +
+      (half || tf32 ? "mma.sync.aligned.m16n8k8" : "mma.sync.aligned.m16n8k16") + (".row.col.f32." + of + "." + of) +
           (half ? ".f32 {$0, $1, $2, $3}, {$4, $5}, {$6}, {$7, $8, $9, $10};"
                 : ".f32 {$0, $1, $2, $3}, {$4, $5, $6, $7}, {$8, $9}, {$10, $11, $12, $13};"),
       half ? "=f,=f,=f,=f,r,r,r,f,f,f,f" : "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", true);
@@ -167,10 +209,13 @@ void PtxEmitter::multiply(DType t, Value* sums, Value* left, Value* right) {
     for (const unsigned i : which) out.push_back(b_.CreateLoad(word, slot(fragment, i)));
     return out;
   };
-  for (unsigned side = 0; side < 2; ++side)
-    for (unsigned step = 0; step < (half ? 2u : 1u); ++step) {
-      std::vector<Value*> args = half ? words_of(left, {2 * step, 2 * step + 1}) : words_of(left, {0, 1, 2, 3});
-      const std::vector<Value*> b = half ? words_of(right, {side + 2 * step}) : words_of(right, {side, side + 2});
+  for (unsigned step = 0; step < (half || tf32 ? 2u : 1u); ++step)
+    for (unsigned side = 0; side < 2; ++side) {
+      const unsigned first = tf32 ? 4 * step : 0;
+      std::vector<Value*> args =
+          half ? words_of(left, {2 * step, 2 * step + 1}) : words_of(left, {first, first + 1, first + 2, first + 3});
+      const std::vector<Value*> b =
+          half ? words_of(right, {side + 2 * step}) : words_of(right, {first + side, first + side + 2});
       args.insert(args.end(), b.begin(), b.end());
       for (unsigned i = 0; i < 4; ++i) args.push_back(b_.CreateLoad(real, slot(sums, 4 * side + i)));
       auto* call = b_.CreateCall(code, args);
