@@ -9,6 +9,7 @@
 //        installed.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -18,6 +19,7 @@
 
 #include "tessera/array/functions.h"
 #include "tessera/base/error.h"
+#include "tessera/device/settings.h"
 #include "tessera/grad/grad.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/optimiser.h"
@@ -65,6 +67,14 @@ void run_layer(WeightFormat format, double bytes, std::int64_t tokens, std::int6
   ops::LinearInput gated = ops::gate(x.normalised, {&gate_up, 1}, {}, Gate::silu, down);
   ops::linear(gated, {&down, 1})[0].eval();
 }
+
+/// Sets TESSERA_TF32 until it is destroyed.
+struct AllowTf32 {
+  AllowTf32() { ::setenv("TESSERA_TF32", "1", 1), forget_settings(); }
+  ~AllowTf32() { ::unsetenv("TESSERA_TF32"), forget_settings(); }
+  AllowTf32(const AllowTf32&) = delete;
+  AllowTf32& operator=(const AllowTf32&) = delete;
+};
 
 std::vector<Case> cases() {
   std::vector<Case> all;
@@ -169,6 +179,10 @@ std::vector<Case> cases() {
     for (const std::int64_t m : {1, 16, 4096})
       add("matmul " + std::string(name) + " " + std::to_string(m) + " x 4096 x 4096",
           [=](Device d) { matmul(matrix(m, 4096, d, dtype), matrix(4096, 4096, d, dtype)).eval(); });
+  add("matmul f32 4096 x 4096 x 4096, TESSERA_TF32=1", [=](Device d) {
+    const AllowTf32 allowed;
+    matmul(matrix(4096, 4096, d), matrix(4096, 4096, d)).eval();
+  });
   add("conv2d 3 x 3, 32 x 64 x 56 x 56", [](Device d) {
     conv2d(Array::empty({32, 64, 56, 56}, DType::f32, d), Array::empty({64, 64, 3, 3}, DType::f32, d), {.padding = 1})
         .eval();

@@ -27,7 +27,7 @@ struct Settings {
   Blas blas = Blas::automatic;  ///< TESSERA_BLAS: library for matrix products (device/launch/vendor_product.h)
   enum class Wait : std::uint8_t { automatic, spin, block };
   Wait wait = Wait::automatic;  ///< TESSERA_WAIT: how threads wait for GPUs (backend/stream/device.cpp)
-  bool tf32 = false;            ///< TESSERA_TF32: vendor libraries may round f32 operands to 10 mantissa bits
+  bool tf32 = false;            ///< TESSERA_TF32: products may round f32 operands to 10 mantissa bits
   bool peer_copies = true;      ///< TESSERA_PEER_COPIES: allow direct copies between devices
   bool check = false;           ///< TESSERA_CHECK: interp checks kernels; other devices ignore it
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tessera/device/launch/kernel_family.h"
+#include "tessera/device/settings.h"
 
 namespace tessera::ops {
 
@@ -116,6 +117,7 @@ void launch_product(ProductSpec asked, const Correlation& c, const Array& left, 
   const bool images = asked.windows == ProductSpec::images_of_windows;
   asked.a_unit_k = true, asked.b_unit_n = images, asked.b_unit_k = !images;
   asked.bias = bias.has_value();
+  asked.tf32 = settings().tf32;
   if (std::max(c.kernel.rows, c.kernel.columns) <= 7)
     asked.kernel_rows = static_cast<std::uint8_t>(c.kernel.rows),
     asked.kernel_columns = static_cast<std::uint8_t>(c.kernel.columns);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of 16-bit matrices with matrix fragments. Factors are staged in shared memory. The rows of a stage begin at
+// Products of matrices with matrix fragments. Factors are staged in shared memory. The rows of a stage begin at
 // multiples of 16 bytes, and eight consecutive rows begin in different groups of four banks: a row has 40, 72 or
-// 136 elements (5, 9 or 17 such groups). Loads of fragments therefore have no bank conflicts.
+// 136 elements of 16 bits, or 20 or 36 of f32 (5, 9 or 17 such groups). Loads of fragments therefore have no bank
+// conflicts. See pitch_of for rows of f32 across k.
 #include "tessera/ops/fragment_kernels.h"
 
 #include <algorithm>
@@ -9,7 +10,20 @@
 
 namespace tessera::ops {
 
-/// Computes the tile of a block with matrix fragments. Threads stage both 16-bit factors in shared memory; elements
+namespace {
+
+/// The distance between rows of a staged factor with `row` elements each. Rows of f32 across k are loaded one element
+/// at a time: a subgroup of 32 loads 8 elements of each of 4 consecutive rows, and a subgroup of 64 loads 16 elements
+/// of each of 4 rows that are 4 apart. 8 or 4 additional elements keep them in different banks.
+int pitch_of(const ProductSpec& s, bool along_k, std::uint32_t row) {
+  const auto bytes = static_cast<std::uint32_t>(dtype_size(s.a));
+  const bool narrow = s.tx == 32 * s.workers_m * s.workers_n;
+  return static_cast<int>(bytes == 4 && !along_k && narrow ? row + 8 : fragment_pitch(row, bytes));
+}
+
+}  // namespace
+
+/// Computes the tile of a block with matrix fragments. Threads stage both factors in shared memory; elements
 /// past the ends are 0. Each part of the tile belongs to a subgroup, which accumulates it in fragments. The sums are
 /// stored through shared memory, one fragment of each part at a time, so that every thread can finish single elements.
 /// Any subgroup width works: if there are fewer subgroups than parts, the parts are computed in several rounds.
@@ -21,8 +35,8 @@ void fragment_tile(const ProductSpec& s, const ProductOperand& a, const ProductO
             parts = static_cast<int>(s.workers_m) * parts_n;
   // The rows in shared memory are along k if the memory of the factor is contiguous along k.
   const bool a_along_k = s.a_unit_k || !s.a_unit_m, b_along_k = s.b_unit_k && !s.b_unit_n;
-  auto pitch = [](int elements) { return static_cast<int>(fragment_pitch(static_cast<std::uint32_t>(elements))); };
-  const int a_pitch = pitch(a_along_k ? depth : bm), b_pitch = pitch(b_along_k ? depth : bn);
+  const int a_pitch = pitch_of(s, a_along_k, a_along_k ? s.bk : s.block_m()),
+            b_pitch = pitch_of(s, b_along_k, b_along_k ? s.bk : s.block_n());
   auto room = [](int rows, int row) { return static_cast<std::uint64_t>(rows) * static_cast<std::uint64_t>(row); };
   const ir::BufferRef as = ir::shared(s.a, room(a_along_k ? bm : depth, a_pitch)),
                       bs = ir::shared(s.b, room(b_along_k ? bn : depth, b_pitch)),
@@ -89,22 +103,20 @@ void fragment_tile(const ProductSpec& s, const ProductOperand& a, const ProductO
 }
 
 std::uint64_t fragment_shared_bytes(const ProductSpec& s) {
-  if (s.stages != 0) {
-    const auto stage = [&](bool along_k, std::uint32_t tile) {
-      return std::uint64_t{along_k ? tile : s.bk} * fragment_pitch(along_k ? s.bk : tile);
-    };
-    return 2 * s.stages *
-               (stage(s.a_unit_k || !s.a_unit_m, s.block_m()) + stage(s.b_unit_k && !s.b_unit_n, s.block_n())) +
+  const auto stage = [&](bool along_k, std::uint32_t tile) {
+    return std::uint64_t{along_k ? tile : s.bk} *
+           static_cast<std::uint64_t>(pitch_of(s, along_k, along_k ? s.bk : tile)) * dtype_size(s.a);
+  };
+  if (s.stages != 0)
+    return s.stages * (stage(s.a_unit_k || !s.a_unit_m, s.block_m()) + stage(s.b_unit_k && !s.b_unit_n, s.block_n())) +
            4 * 16 * (std::uint64_t{s.tn} * 16 + 8) * s.workers_m * s.workers_n + 48;
-  }
-  const std::uint64_t a = std::max(s.block_m() * fragment_pitch(s.bk), s.bk * fragment_pitch(s.block_m())),
-                      b = std::max(s.block_n() * fragment_pitch(s.bk), s.bk * fragment_pitch(s.block_n()));
-  return 2 * (a + b) + 1024 * std::uint64_t{s.workers_m} * s.workers_n + 48;
+  return std::max(stage(true, s.block_m()), stage(false, s.block_m())) +
+         std::max(stage(true, s.block_n()), stage(false, s.block_n())) +
+         1024 * std::uint64_t{s.workers_m} * s.workers_n + 48;
 }
 
 namespace {
 
-constexpr int elements_of_copy = 8;  // 16 bytes
 constexpr int sums_pitch(const ProductSpec& s) { return static_cast<int>(s.tn) * 16 + 8; }
 
 /// A factor in shared memory: `stages` stages of rows that are contiguous along k, or along the rows or columns of the
@@ -113,6 +125,7 @@ struct StagedFactor {
   const ProductOperand& from;
   ir::Value first, end;  // first row or column of the tile, and the number of rows or columns of the factor
   bool along_k, whole_steps;
+  int elements_of_copy;  // 16 bytes
   int width, depth, row, rows, pitch;
   ir::BufferRef memory;
 
@@ -123,11 +136,12 @@ struct StagedFactor {
         end(extent),
         along_k(contiguous_along_k),
         whole_steps(s.whole_steps),
+        elements_of_copy(16 / static_cast<int>(dtype_size(dtype))),
         width(static_cast<int>(tile)),
         depth(static_cast<int>(s.bk)),
         row(along_k ? depth : width),
         rows(along_k ? width : depth),
-        pitch(static_cast<int>(fragment_pitch(static_cast<std::uint32_t>(row)))),
+        pitch(pitch_of(s, along_k, static_cast<std::uint32_t>(row))),
         memory(ir::shared(dtype, static_cast<std::uint64_t>(rows * pitch) * s.stages)) {}
   int stage() const { return rows * pitch; }
 
@@ -145,7 +159,7 @@ struct StagedFactor {
           ir::copy_async(
               memory, to, from.memory,
               from.base + ProductOperand::scaled(outer, from.outer_stride) + ProductOperand::scaled(kk, from.k_stride),
-              elements_of_copy);
+              static_cast<std::uint32_t>(elements_of_copy));
         };
         if (whole_steps) return start();
         ir::if_(kk < k, start, [&] {

@@ -13,6 +13,7 @@ Tiles tiles_of(Device device) {
   Tiles t;
   t.f16 = info.can.f16;
   t.matrix_f16 = info.can.matrix_f16, t.matrix_bf16 = info.can.matrix_bf16, t.matrix_i8 = info.can.matrix_i8;
+  t.matrix_f32 = info.can.matrix_f32, t.matrix_tf32 = info.can.matrix_tf32;
   t.async_copies = info.can.async_copies;
   t.subgroup = info.can.subgroup_widths.empty() ? 1 : info.can.subgroup_widths[0];
   t.block_limit = block_threads(info.can, 1024);

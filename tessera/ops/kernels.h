@@ -27,6 +27,8 @@ struct Tiles {
   bool vectors = false;  ///< threads are vector lanes of a CPU core, so blocks have few threads with many results each
   bool f16 = false;      ///< the device converts 16-bit floats in hardware
   bool matrix_f16 = false, matrix_bf16 = false, matrix_i8 = false;  ///< the device has matrix units for these dtypes
+  bool matrix_tf32 = false;            ///< it has matrix units for f32, which may round factors to 10 bits of mantissa
+  bool matrix_f32 = false;             ///< they do not round
   bool async_copies = false;           ///< the device copies from memory to shared memory asynchronously
   std::uint32_t subgroup = 1;          ///< threads of a subgroup
   std::uint32_t block_limit = 1024;    ///< maximum number of threads of a block, rounded down to a power of two
@@ -263,6 +265,7 @@ struct ProductSpec {
   /// multiples of 16 bytes. The rows of the result are multiples of four elements.
   bool whole_vectors = false, out_vectors = false;
   bool whole_steps = false;  ///< the number of terms is a multiple of bk
+  bool tf32 = false;         ///< factors of f32 may be rounded to 10 bits of mantissa; for choose_product
 
   bool by_fragments() const { return workers_m != 0; }
   std::uint32_t block_m() const { return by_fragments() ? workers_m * tm * 16 : tx == 0 ? tm : ty * tm; }
@@ -279,7 +282,7 @@ struct ProductSpec {
                         std::uint64_t{workers_n} << 40 | std::uint64_t{update} << 48 | std::uint64_t{lower} << 49 |
                         std::uint64_t{c_unit} << 50 | std::uint64_t{b_packed} << 51,
                     stages | std::uint64_t{whole_vectors} << 8 | std::uint64_t{out_vectors} << 9 |
-                        std::uint64_t{whole_steps} << 10,
+                        std::uint64_t{whole_steps} << 10 | std::uint64_t{tf32} << 11,
                     windows | std::uint64_t{flipped} << 8 | std::uint64_t{kernel_rows} << 16 |
                         std::uint64_t{kernel_columns} << 24});
   }
@@ -290,7 +293,11 @@ ProductSpec choose_product(const Tiles& tiles, ProductSpec spec, std::int64_t m,
                            std::int64_t batch = 1);
 /// The distance between staged rows in kernels with fragments, in elements. Rows begin at multiples of 16 bytes, so
 /// that NVIDIA's matrix units can load them with one instruction. Eight consecutive rows are in different banks.
-constexpr std::uint32_t fragment_pitch(std::uint32_t elements) { return (elements + 7) / 8 * 8 + 8; }
+/// `element_bytes` is the size of an element.
+constexpr std::uint32_t fragment_pitch(std::uint32_t elements, std::uint32_t element_bytes = 2) {
+  const std::uint32_t whole = 16 / element_bytes;
+  return (elements + whole - 1) / whole * whole + whole;
+}
 std::uint64_t fragment_shared_bytes(const ProductSpec& spec);
 
 // packed_kernels.cpp

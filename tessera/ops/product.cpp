@@ -8,6 +8,7 @@
 #include "tessera/device/launch/kernel_family.h"
 #include "tessera/device/launch/launch_arguments.h"
 #include "tessera/device/launch/vendor_product.h"
+#include "tessera/device/settings.h"
 #include "tessera/ops/kernels.h"
 
 namespace tessera {
@@ -279,18 +280,19 @@ Array multiplied(const Array& a, const Array& b, const Shape& lead, Shape shape,
   ProductSpec asked{first->dtype(), second->dtype(), sum, result};
   asked.a_unit_m = am == 1, asked.a_unit_k = ak == 1 || k == 1, asked.b_unit_n = bn == 1 || columns == 1,
   asked.b_unit_k = bk == 1 || k == 1;
-  // A multiple of 8 elements of 16 bits is a multiple of 16 bytes.
+  const DType factor = first->dtype();
   const auto whole = [&](bool unit_k, std::int64_t outer, std::int64_t outer_stride, std::int64_t k_stride,
                          std::int64_t batch0, std::int64_t batch1) {
     for (const std::int64_t v : {unit_k ? k : outer, unit_k ? outer_stride : k_stride, batch0, batch1})
-      if (v % 8 != 0) return false;
+      if (v % (16 / static_cast<std::int64_t>(dtype_size(factor))) != 0) return false;
     return true;
   };
-  asked.whole_vectors = first->dtype() == second->dtype() && dtype_size(first->dtype()) == 2 &&
+  asked.whole_vectors = factor == second->dtype() && (dtype_size(factor) == 2 || factor == DType::f32) &&
                         (asked.a_unit_k || asked.a_unit_m) && (asked.b_unit_k || asked.b_unit_n) &&
                         whole(asked.a_unit_k, rows, am, ak, dims[0].a, dims[1].a) &&
                         whole(asked.b_unit_k && !asked.b_unit_n, columns, bn, bk, dims[0].b, dims[1].b);
   asked.out_vectors = asked.whole_vectors && columns % 4 == 0;
+  asked.tf32 = settings().tf32;
   asked.bias = epilogue.bias.has_value();
   asked.activation = epilogue.activation;
   const std::int64_t matrices = dims[0].extent * dims[1].extent;

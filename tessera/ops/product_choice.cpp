@@ -28,6 +28,8 @@ const ProductChoice& choose_product_kernel(Device device, const ProductSpec& ask
     made.plan = choose_packed(tiles, made.spec, m, n, k, matrices);
   else
     made.spec.c_unit = made.spec.lower = false;
+  made.spec.tf32 = false;
+  if (made.spec.stages == 0) made.spec.whole_vectors = made.spec.out_vectors = false;
   static auto& products = *new KernelFamily<ProductSpec>(trace_product);
   static auto& packed_products = *new KernelFamily<PackedSpec>(trace_packed_product);
   made.kernel = made.spec.packed ? &packed_products(made.plan.spec) : &products(made.spec);

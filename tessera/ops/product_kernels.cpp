@@ -295,27 +295,36 @@ namespace {
 
 /// Chooses tiles for matrix units. Larger tiles read the factors fewer times. The largest tile is chosen that fits in
 /// the shared memory and the threads of a block and still leaves at least one block for each compute unit. A subgroup
-/// of 32 has at most 4 x 2 fragments (64 sums and 24 words of factors per lane). A subgroup of 64 spreads fragments
-/// over twice as many lanes and has at most 4 x 4.
+/// of 32 has at most 4 x 2 fragments (64 sums and 24 words of 16-bit factors per lane). A subgroup of 64 spreads
+/// fragments over twice as many lanes and has at most 4 x 4. Factors of f32 are staged in steps of half the depth.
 bool choose_fragments(const Tiles& tiles, ProductSpec& s, std::int64_t m, std::int64_t n, std::int64_t k,
                       std::int64_t batch) {
   if (s.a != s.b || tiles.subgroup < 2 || std::min(m, n) <= 4) return false;
-  if (!(s.a == DType::f16 ? tiles.matrix_f16 : s.a == DType::bf16 && tiles.matrix_bf16)) return false;
+  const bool f32 = s.a == DType::f32;
+  if (!(f32                 ? tiles.matrix_f32 || (tiles.matrix_tf32 && s.tf32)
+        : s.a == DType::f16 ? tiles.matrix_f16
+                            : s.a == DType::bf16 && tiles.matrix_bf16))
+    return false;
   struct Shape {
     std::uint32_t workers_m, workers_n, tm, tn;
   };
   const bool wide = tiles.subgroup >= 64;
   const Shape large = wide ? Shape{2, 2, 4, 4} : Shape{2, 4, 4, 2};  // 128 x 128
   const Shape shapes[] = {large, {2, 2, 2, 2}, {2, 2, 1, 1}};        // 64 x 64, 32 x 32
+  // AMD's units take four to eight times as long for f32 as for f16. Smaller tiles suffice for them, of which two fit
+  // in the shared memory of a compute unit.
+  const bool slow = f32 && wide && s.whole_vectors;
   bool found = false;
   for (const Shape& shape : shapes) {
+    if (slow && shape.tm == large.tm) continue;
     ProductSpec t = s;
     t.workers_m = shape.workers_m, t.workers_n = shape.workers_n, t.tm = shape.tm, t.tn = shape.tn;
-    t.tx = tiles.subgroup * shape.workers_m * shape.workers_n, t.ty = 1, t.bk = 32;
+    t.tx = tiles.subgroup * shape.workers_m * shape.workers_n, t.ty = 1, t.bk = f32 ? 16 : 32;
     // Small tiles have few threads, each of which must have more copies in flight.
     const bool is_large = t.block_m() == 128;
-    if (s.whole_vectors && !is_large) t.bk = 64;
+    if (s.whole_vectors && !is_large && !slow) t.bk *= 2;
     for (t.stages = !s.whole_vectors    ? 0
+                    : slow              ? 2
                     : is_large          ? 3
                     : t.block_m() == 64 ? 4
                                         : 6;

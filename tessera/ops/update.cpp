@@ -85,6 +85,7 @@ void update(const MatrixBlock& to, const MatrixBlock& left, const MatrixBlock& r
   ProductSpec asked{t, t, sum, t};
   asked.a_unit_m = a.row_stride == 1, asked.a_unit_k = a.column_stride == 1 || k == 1;
   asked.b_unit_n = b.column_stride == 1 || n == 1, asked.b_unit_k = b.row_stride == 1 || k == 1;
+  // Not rounded to tf32, because later blocks of a factorisation depend on the result.
   asked.update = true, asked.lower = lower, asked.c_unit = c.column_stride == 1;
   asked.b_packed = b_packed;
   const ProductChoice choice = choose_product_kernel(device, asked, {m, n, k, 1});

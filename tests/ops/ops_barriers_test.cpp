@@ -140,13 +140,20 @@ std::vector<Launch> launches() {
                  {numbers(4 * 40), numbers(3 * 40)},
                  {3, 40}});
   // With matrix fragments, in subgroups of 4: a product in 9 steps of 6 stages, and attention to 3 tiles of keys.
-  const Tiles units{.matrix_f16 = true, .subgroup = 4, .compute_units = 1000};
+  const Tiles units{.matrix_f16 = true, .matrix_tf32 = true, .subgroup = 4, .compute_units = 1000};
   ProductSpec pipelined{DType::f16, DType::f16, DType::f32, DType::f32};
   pipelined.a_unit_k = pipelined.b_unit_n = pipelined.whole_vectors = pipelined.out_vectors = true;
   out.push_back({trace_product(choose_product(units, pipelined, 40, 24, 520)),
                  2,
                  {numbers(40 * 260), numbers(24 * 260), numbers(40 * 24)},
                  {40, 24, 520, 2, 1, 520, 1, 1, 24, 1, 0, 0, 0, 0},
+                 {},
+                 4});
+  pipelined.a = pipelined.b = DType::f32, pipelined.tf32 = true;  // in 9 steps
+  out.push_back({trace_product(choose_product(units, pipelined, 40, 24, 260)),
+                 2,
+                 {numbers(40 * 260), numbers(24 * 260), numbers(40 * 24)},
+                 {40, 24, 260, 2, 1, 260, 1, 1, 24, 1, 0, 0, 0, 0},
                  {},
                  4});
   out.push_back({trace_attention_tile(*choose_attention_tile(units, DType::f32, DType::f16, 16, 70)),
@@ -236,7 +243,7 @@ TEST(Barriers, RemovingABarrierOrWaitIsDetected) {
     }
   }
   EXPECT_EQ(barriers,
-            1u + 8 * 2 + 2 * (3 + 4) + 2 + 1 + 2 * (3 + 2) + 1 + 3 + 1 + 1 + 3 + 4 + 4 + 4 * 6 + 6 + 6 + 5 + 7);
+            1u + 8 * 2 + 2 * (3 + 4) + 2 + 1 + 2 * (3 + 2) + 1 + 3 + 1 + 1 + 3 + 3 + 4 + 4 + 4 * 6 + 6 + 6 + 5 + 7);
 }
 
 // No built-in device uses this form of the kernel, so its results are checked here.

@@ -209,6 +209,14 @@ TEST(Tiles, ChoosesTilesForMatrixUnits) {
   EXPECT_EQ(tile(choose(gpu, DType::f16, 4, 4096)), "threads") << "each factor is read only once anyway";
   EXPECT_EQ(tile(choose(gpu, DType::bf16, 4096, 4096)), "threads") << "no units for bfloat16";
   EXPECT_EQ(tile(choose(gpu, DType::f32, 4096, 4096)), "threads");
+  ops::Tiles rounds = gpu, exact = gpu;
+  rounds.matrix_tf32 = exact.matrix_f32 = true;
+  EXPECT_EQ(tile(choose(exact, DType::f32, 1000, 1000)), "64x64 by 128");
+  EXPECT_EQ(tile(choose(rounds, DType::f32, 4096, 4096)), "threads") << "rounding is not allowed";
+  ProductSpec allowed{DType::f32, DType::f32, DType::f32, DType::f32};
+  allowed.a_unit_k = allowed.b_unit_n = allowed.tf32 = true;
+  EXPECT_EQ(tile(ops::choose_product(rounds, allowed, 4096, 4096, 512)), "128x128 by 256");
+  EXPECT_EQ(ops::choose_product(rounds, allowed, 4096, 4096, 512).bk, 16u);
   ops::Tiles wide = gpu;
   wide.subgroup = 64, wide.matrix_bf16 = true;
   EXPECT_EQ(tile(choose(wide, DType::bf16, 4096, 4096)), "128x128 by 256");
@@ -222,13 +230,22 @@ TEST(Tiles, ChoosesTilesForMatrixUnits) {
     const Capabilities& can = device_info(device).can;
     EXPECT_EQ(choose(ops::tiles_of(device), DType::f16, 512, 512).by_fragments(), can.matrix_f16) << to_string(device);
     EXPECT_EQ(choose(ops::tiles_of(device), DType::bf16, 512, 512).by_fragments(), can.matrix_bf16);
+    EXPECT_EQ(choose(ops::tiles_of(device), DType::f32, 512, 512).by_fragments(), can.matrix_f32);
   }
   // The number of bytes computed in advance equals the number that the kernel uses.
-  for (const ops::Tiles& tiles : {gpu, wide})
-    for (const std::int64_t m : {4096, 1000, 100}) {
-      const ProductSpec s = choose(tiles, DType::f16, m, m);
-      EXPECT_LE(ir::shared_bytes(ops::trace_product(s)), ops::fragment_shared_bytes(s));
-    }
+  wide.matrix_f32 = true;
+  for (ops::Tiles* tiles : {&gpu, &wide, &rounds}) tiles->shared_bytes = 200 << 10;
+  for (const ops::Tiles& tiles : {gpu, wide, rounds})
+    for (const DType t : {DType::f16, DType::f32})
+      for (const std::int64_t m : {4096, 1000, 100})
+        for (const bool whole : {false, true}) {
+          if (t == DType::f32 && !tiles.matrix_f32 && !tiles.matrix_tf32) continue;
+          ProductSpec s{t, t, DType::f32, t};
+          s.a_unit_k = s.b_unit_n = s.tf32 = true, s.whole_vectors = s.out_vectors = whole;
+          s = ops::choose_product(tiles, s, m, m, 512);
+          EXPECT_EQ(s.stages != 0, whole);
+          EXPECT_LE(ir::shared_bytes(ops::trace_product(s)), ops::fragment_shared_bytes(s));
+        }
 }
 
 TEST(Errors, WeightErrorsNameTheValues) {

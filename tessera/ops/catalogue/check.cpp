@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "tessera/base/error.h"
+#include "tessera/device/settings.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera {
@@ -87,6 +88,10 @@ double unit(DType t) {
          : t == DType::f32  ? 0x1p-24
          : t == DType::f64  ? 0x1p-53
                             : 0;
+}
+
+double product_rounding(Device device, DType dtype) {
+  return dtype == DType::f32 && settings().tf32 && !is_built_in(device.backend) ? 0x1p-10 : 0;
 }
 
 double half_step(DType t) { return t == DType::f16 ? 0x1p-25 : 1e-30; }

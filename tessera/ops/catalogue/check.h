@@ -33,6 +33,9 @@ double unit(DType dtype);
 /// The absolute rounding error of the dtype for subnormal numbers. Only the checks of f16 use subnormal numbers (below
 /// 6.1e-5). For the other dtypes the result is smaller than any other error.
 double half_step(DType dtype);
+/// The relative error of the product of two elements of this dtype in products of matrices: nonzero if factors of f32 may
+/// be rounded to tf32 on this device (TESSERA_TF32).
+double product_rounding(Device device, DType dtype);
 /// Creates an array from values that are already rounded to the dtype.
 Array array_of(const std::vector<double>& values, Shape shape, DType dtype, Device device);
 /// Returns the elements of an array in row-major order.

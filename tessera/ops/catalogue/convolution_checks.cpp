@@ -62,7 +62,8 @@ double check_convolution(const ConvolutionCase& c, DType t, Device device, std::
       }
     }
   // The sums are computed at least in f32 and rounded at most twice to the dtype of the result.
-  for (double& s : size) s = s * (t == DType::f64 ? 1e-14 : 3e-6) + 3 * unit(t) * s + half_step(t);
+  for (double& s : size)
+    s = s * ((t == DType::f64 ? 1e-14 : 3e-6) + product_rounding(device, t)) + 3 * unit(t) * s + half_step(t);
   const Array a = array_of(x, c.x, t, device), weight = array_of(w, c.weight, t, device);
   const Array bias = array_of(b, {c.weight[0]}, t, device);
   return worst(poisoned(device, wanted.size() * dtype_size(t), [&] { return conv2d(a, weight, bias, c.options); }),

@@ -96,11 +96,11 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
   }
 
   auto add_product = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool transposed_a, bool transposed_b, DType t,
-                         bool bias, Activation activation, std::optional<DType> result = {}) {
+                         bool bias, Activation activation, std::optional<DType> result = {}, bool tf32 = false) {
     ProductSpec s{t, t, t == DType::f16 || t == DType::bf16 ? DType::f32 : t, result.value_or(t)};
     s.a_unit_k = !transposed_a, s.a_unit_m = transposed_a, s.b_unit_n = !transposed_b, s.b_unit_k = transposed_b;
-    s.bias = bias, s.activation = activation;
-    s.whole_vectors = dtype_size(t) == 2 && m % 8 == 0 && n % 8 == 0 && k % 8 == 0;
+    s.bias = bias, s.activation = activation, s.tf32 = tf32;
+    s.whole_vectors = (dtype_size(t) == 2 || t == DType::f32) && m % 8 == 0 && n % 8 == 0 && k % 8 == 0;
     s.out_vectors = s.whole_vectors && n % 4 == 0;
     s = choose_product(tiles, s, m, n, k);
     constexpr const char* names[] = {"", "_relu", "_silu", "_gelu"};
@@ -170,10 +170,12 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
 
   // On devices with matrix units, these products use fragments. They cover each tile size, with factors that are
   // contiguous along k or across k.
-  for (DType t : {DType::f16, DType::bf16})
-    if (t == DType::f16 ? tiles.matrix_f16 : tiles.matrix_bf16) {
-      for (int both = 0; both < 4; ++both) add_product(4096, 4096, 512, both & 1, both & 2, t, false, Activation::none);
-      for (int both = 0; both < 4; ++both) add_product(4095, 4095, 511, both & 1, both & 2, t, false, Activation::none);
+  for (DType t : {DType::f16, DType::bf16, DType::f32})
+    if (t == DType::f16 ? tiles.matrix_f16 : t == DType::bf16 ? tiles.matrix_bf16 : tiles.matrix_tf32) {
+      for (const std::int64_t less : {0, 1})
+        for (int both = 0; both < 4; ++both)
+          add_product(4096 - less, 4096 - less, 512 - less, both & 1, both & 2, t, false, Activation::none, {}, true);
+      if (t == DType::f32) continue;
       add_product(40, 32, 512, false, true, t, true, Activation::silu);
       add_product(40, 32, 504, false, true, t, false, Activation::silu);  // with a part of a stage
       add_product(4096, 4096, 512, true, false, t, false, Activation::none, DType::f32);
