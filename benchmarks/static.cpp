@@ -250,6 +250,7 @@ std::vector<KernelReport> merged(const std::vector<KernelReport>& reports) {
 
 /// Returns why the longest loop of a kernel has more than two groups of loads.
 std::string reason_for_groups(const std::string& kernel) {
+  if (kernel.find("_fragments") != kernel.npos) return "tiles are copied to shared memory a few elements at a time";
   const std::pair<const char*, const char*> reasons[] = {
       {"linear_f16_vector", "each 16-bit load changes half of a register, so the other half is waited for"},
       {"linear_", "activations and words of the weight do not fit in the registers together"},
