@@ -516,7 +516,9 @@ void Builder::mma_load(NodeId fragment, NodeId memory, NodeId index, NodeId stri
   n.extra = transposed;
   const Node& f = fn_.nodes[fragment];
   require(f.type.dtype != DType::i8 || transposed == (f.kind<FragmentRole>() == FragmentRole::right),
-          "the words of i8 factors are along k, so right factors are loaded transposed and left factors are not");
+          "a word of an i8 factor contains four elements of a sum, so left factors are loaded with load and right "
+          "factors with load_transposed",
+          "Store the right factor transposed");
   append(add(n));
 }
 void Builder::mma_fill(NodeId accumulator, NodeId value) {
