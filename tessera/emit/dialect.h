@@ -155,6 +155,9 @@ class Prelude {
   std::string inline_prefix() const;
   std::string metal_subgroup(ir::SubgroupOp op, DType t);
   std::string instruction(const std::string& name, const std::string& text);
+  /// One of AMD's instructions. `factor` and `sum` are the types of a factor and of an element of a, b and c in `call`.
+  std::string amd_matrix_instruction(const std::string& name, const std::string& factor, const char* sum,
+                                     const std::string& call);
   std::string matrix_instruction(DType t);
   std::string matrix_multiply_i8(bool replaces);
   std::string matrix_shared_load(bool along_k);

@@ -239,15 +239,20 @@ std::string Prelude::matrix_instruction(DType t) {
         "__builtin_amdgcn_mfma_f32_16x16x8bf16(a.hi, b.hi,\n"
         "          __builtin_amdgcn_mfma_f32_16x16x8bf16(a.lo, b.lo, c, 0, 0, 0), 0, 0, 0)";
   }
+  return amd_matrix_instruction(name, factor, "float", call);
+}
+
+std::string Prelude::amd_matrix_instruction(const std::string& name, const std::string& factor, const char* sum,
+                                            const std::string& call) {
   return instruction(name,
-                     fmt::format("void {0}(float* sums, const unsigned int* left, const unsigned int* right) {{\n"
+                     fmt::format("void {0}({4}* sums, const unsigned int* left, const unsigned int* right) {{\n"
                                  "  typedef {1} factor;\n"
-                                 "  typedef float __attribute__((ext_vector_type({2}))) sum;\n"
+                                 "  typedef {4} __attribute__((ext_vector_type({2}))) sum;\n"
                                  "  factor a, b;\n  sum c;\n"
                                  "  __builtin_memcpy(&a, left, sizeof(a));\n  __builtin_memcpy(&b, right, sizeof(b));\n"
                                  "  __builtin_memcpy(&c, sums, sizeof(c));\n"
                                  "  c = {3};\n  __builtin_memcpy(sums, &c, sizeof(c));\n}}",
-                                 name, factor, matrix_sums(), call));
+                                 name, factor, matrix_sums(), call, sum));
 }
 
 // The sums of an instruction are i32. On NVIDIA they begin at the bits of 1.5 * 2^23, so that their bits are a float
@@ -279,15 +284,7 @@ std::string Prelude::matrix_multiply_i8(bool replaces) {
     const char* call = rdna  ? "__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, a, true, b, c, false)"
                        : k32 ? "__builtin_amdgcn_mfma_i32_16x16x32_i8(a, b, c, 0, 0, 0)"
                              : "__builtin_amdgcn_mfma_i32_16x16x16i8(a, b, c, 0, 0, 0)";
-    one = std::string("tessera_instruction_") + which;
-    instruction(one, fmt::format("void {0}(int* sums, const unsigned int* left, const unsigned int* right) {{\n"
-                                 "  typedef {1} factor;\n"
-                                 "  typedef int __attribute__((ext_vector_type({2}))) sum;\n"
-                                 "  factor a, b;\n  sum c;\n"
-                                 "  __builtin_memcpy(&a, left, sizeof(a));\n  __builtin_memcpy(&b, right, sizeof(b));\n"
-                                 "  __builtin_memcpy(&c, sums, sizeof(c));\n"
-                                 "  c = {3};\n  __builtin_memcpy(sums, &c, sizeof(c));\n}}",
-                                 one, factor, matrix_sums(), call));
+    one = amd_matrix_instruction(std::string("tessera_instruction_") + which, factor, "int", call);
     body = fmt::format("  int part[{}] = {{0}};\n", matrix_sums());
     for (std::uint32_t word = 0; word < matrix_words(DType::i8); word += rdna ? 4 : k32 ? 2 : 1)
       body += fmt::format("  {0}(part, b + {1}, a + {1});\n", one, word);

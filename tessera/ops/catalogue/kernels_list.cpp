@@ -74,7 +74,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
           if (auto tile = choose_linear_tile(tiles, s.weight, 8192, 4096, 48, true); tile && layout.tokens == 1) {
             tile->gate = gate, tile->out = {layout.quantised, layout.quantised ? tile->tokens : 1};
             ir::Function function = trace_linear_tile(*tile);
-            const std::string gated = function.name;
+            const std::string gated = function.name + (layout.quantised ? "_quantise" : "");
             add(gated, std::move(function));
           }
           if (tiles.rows == 32 && tiles.slices >= 2 * s.tokens && 256 * tiles.slices * s.tokens <= tiles.shared_bytes &&
