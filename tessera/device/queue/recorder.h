@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "tessera/base/callback.h"
 #include "tessera/device/context.h"
 #include "tessera/device/driver.h"
 #include "tessera/device/launch/launch_arguments.h"
@@ -71,6 +72,8 @@ class Recorder {
                           std::span<const BufferView> operands) = 0;
   virtual void copied(const BufferView& to, const BufferView& from) = 0;
   virtual void filled(const BufferView& to, std::span<const std::byte> pattern) = 0;
+  /// Records that the host runs `f` at this point of each replay (Sequence::between).
+  virtual void called(const Callback<void()>& f) = 0;
   /// Records that the last launch drew `blocks` from the stream. The stream's offset is advanced afterwards.
   virtual void drew(const std::shared_ptr<RandomStream>& stream, RandomArguments arguments, std::uint64_t blocks) = 0;
 

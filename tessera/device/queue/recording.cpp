@@ -113,6 +113,10 @@ void Recording::filled(const BufferView& to, std::span<const std::byte> pattern)
   p.to_memory = note(p.to, false, true);
 }
 
+void Recording::called(const Callback<void()>& f) {
+  if (!ended_) lists_.calls.push_back({lists_.pieces.size(), f});
+}
+
 void Recording::drew(const std::shared_ptr<RandomStream>& stream, RandomArguments arguments, std::uint64_t blocks) {
   if (ended_) return;
   auto known = std::ranges::find(lists_.streams, stream, &RecordedStream::state);
@@ -252,6 +256,8 @@ std::string difference_of(const RecordedGraph& earlier, const RecordedGraph& lat
     if (std::string found = difference_of(earlier, later, i); !found.empty()) return found;
   if (earlier.pieces.size() != later.pieces.size())
     return fmt::format("it launched {} kernels and copies instead of {}", later.pieces.size(), earlier.pieces.size());
+  if (!std::ranges::equal(earlier.calls, later.calls, {}, &HostCall::before, &HostCall::before))
+    return "it called Sequence::between at other places";
   return {};
 }
 

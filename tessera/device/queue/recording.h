@@ -54,10 +54,17 @@ struct RecordedMemory {
   std::shared_ptr<SequenceMemory::Lease> lease{};  ///< set only during the recording
 };
 
+/// A function that the host runs between two pieces.
+struct HostCall {
+  std::size_t before;  ///< index of the piece that follows
+  Callback<void()> function;
+};
+
 /// Result of a recording.
 struct RecordedGraph {
   std::vector<RecordedWork> work;
   std::vector<RecordedPiece> pieces;  ///< one for each entry of `work`
+  std::vector<HostCall> calls;
   std::vector<RecordedMemory> memory;
   std::vector<RecordedStream> streams;
 };
@@ -91,6 +98,7 @@ class Recording final : public Recorder {
                   std::span<const BufferView> operands) override;
   void copied(const BufferView& to, const BufferView& from) override;
   void filled(const BufferView& to, std::span<const std::byte> pattern) override;
+  void called(const Callback<void()>& f) override;
   void drew(const std::shared_ptr<RandomStream>& stream, RandomArguments arguments, std::uint64_t blocks) override;
 
  private:

@@ -50,6 +50,8 @@ struct Sequence::State {
   void capture();
   void note(const QueueUse& use);
   void put_piece(std::size_t i);
+  void put_segment(std::size_t number);
+  void call_host(std::size_t number);
   void put_all();
   void launch_one_by_one();
 
@@ -68,8 +70,14 @@ struct Sequence::State {
   std::vector<std::shared_ptr<Storage>> inside;  ///< memory that only this sequence refers to
   std::map<LaunchCounter*, std::uint64_t> launches;
   std::uint64_t copies = 0, copied_bytes = 0;
-  std::unique_ptr<DriverSequence> driver;
-  std::vector<std::uint32_t> changed;
+  /// Pieces that are submitted with one call. A call of the host (`lists.calls`) follows each segment except the last.
+  struct Segment {
+    std::size_t begin, end;
+    std::unique_ptr<DriverSequence> driver = nullptr;
+    std::vector<std::uint32_t> changed = {};  ///< relative to `begin`
+  };
+  std::vector<Segment> segments;
+  std::span<RecordedWork> work_of(const Segment& s) { return std::span(work).subspan(s.begin, s.end - s.begin); }
   const std::string* name = nullptr;
 };
 
@@ -101,6 +109,9 @@ void Sequence::State::finish_recording(const std::vector<SequenceMemory::Detache
     else if (p.from_memory >= 0)
       ++copies, copied_bytes += p.to.bytes();
   }
+  std::size_t begin = 0;
+  for (const HostCall& call : lists.calls) segments.push_back({begin, call.before}), begin = call.before;
+  segments.push_back({begin, work.size()});
   name = &interned(work.empty() ? std::string("(empty sequence)")
                                 : fmt::format("(sequence of {}, from {} to {})", work.size(), pieces.front().name(),
                                               pieces.back().name()));
@@ -169,10 +180,13 @@ void Sequence::State::place() {
 }
 
 void Sequence::State::capture() {
-  if (driver) core->device().retire(std::move(driver));
-  // With TESSERA_SYNC=1, each operation is waited for individually, so that errors contain its name.
-  if (!work.empty() && !settings().sync) core->submit(*name, [&](DriverQueue& d) { driver = d.capture(work); });
-  changed.clear();
+  for (Segment& s : segments) {
+    if (s.driver) core->device().retire(std::move(s.driver));
+    // With TESSERA_SYNC=1, each operation is waited for individually, so that errors contain its name.
+    if (s.begin != s.end && !settings().sync)
+      core->submit(*name, [&](DriverQueue& d) { s.driver = d.capture(work_of(s)); });
+    s.changed.clear();
+  }
   moved = false;
 }
 
@@ -184,7 +198,8 @@ Sequence::State::~State() {
       for (const auto& storage : inside) storage->after_write(last);
     }
   } catch (...) {}
-  if (driver) core->device().retire(std::move(driver));
+  for (Segment& s : segments)
+    if (s.driver) core->device().retire(std::move(s.driver));
   pool->release(blocks);
 }
 
@@ -266,28 +281,40 @@ void Sequence::State::put_piece(std::size_t i) {
       pieces[i].name(), [&](DriverQueue& d) { put(d, work[i]); }, [&](const QueueUse& use) { note(use); });
 }
 
-void Sequence::State::put_all() {
+void Sequence::State::put_segment(std::size_t number) {
+  Segment& s = segments[number];
+  if (s.begin == s.end) return;
   if (settings().sync) [[unlikely]] {
-    for (std::size_t i = 0; i < work.size(); ++i) put_piece(i);
+    for (std::size_t i = s.begin; i < s.end; ++i) put_piece(i);
     return;
   }
   core->submit(
       *name,
       [&](DriverQueue& d) {
-        if (driver)
-          d.replay(*driver, work, changed);
+        if (s.driver)
+          d.replay(*s.driver, work_of(s), s.changed);
         else
           d.together([&] {
-            for (const RecordedWork& w : work) put(d, w);
+            for (const RecordedWork& w : work_of(s)) put(d, w);
           });
       },
       [&](const QueueUse& use) { note(use); });
-  changed.clear();
+  s.changed.clear();
+}
+
+void Sequence::State::call_host(std::size_t number) {
+  if (number < lists.calls.size()) lists.calls[number].function();
+}
+
+void Sequence::State::put_all() {
+  for (std::size_t i = 0; i < segments.size(); ++i) put_segment(i), call_host(i);
 }
 
 /// Replays with individual launches, for interceptors (verify_on).
 void Sequence::State::launch_one_by_one() {
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
+  for (std::size_t i = 0, next_call = 0; i <= pieces.size(); ++i) {
+    while (next_call < lists.calls.size() && lists.calls[next_call].before == i) call_host(next_call++);
+    if (i == pieces.size()) break;
     const RecordedPiece& p = pieces[i];
     const auto of = [&](BufferView view, std::int32_t number) {
       if (number >= 0) view.storage = storage_of(number);
@@ -314,8 +341,9 @@ void Sequence::State::change(std::size_t piece, std::size_t argument, std::uint6
   std::uint64_t& known = pieces[piece].arguments[argument].bits;
   if (known == bits) return;
   known = work[piece].arguments[argument].bits = bits;
-  const auto place = static_cast<std::uint32_t>(piece);
-  if (std::ranges::find(changed, place) == changed.end()) changed.push_back(place);
+  Segment& s = *std::ranges::upper_bound(segments, piece, {}, &Segment::end);
+  const auto place = static_cast<std::uint32_t>(piece - s.begin);
+  if (std::ranges::find(s.changed, place) == s.changed.end()) s.changed.push_back(place);
 }
 
 /// Makes the next replay draw from the generators' current state.
@@ -340,6 +368,12 @@ void Sequence::State::check_queue(const char* asked) const {
                          .with = {{"device", to_string(device)}},
                          .wrong = "the queue on which the sequence was recorded has been destroyed",
                          .remedy = "Keep the queue alive as long as the sequence"});
+}
+
+void Sequence::between(const Callback<void()>& f) {
+  if (Recorder* const recorder = Recorder::of_this_thread()) recorder->called(f);
+  const Recorder::Pause pause(true);
+  f();
 }
 
 void Sequence::replay() {
@@ -370,7 +404,7 @@ void Sequence::replay() {
   for (Storage* r : s.reads) r->before_read(*s.core);
   for (Storage* w : s.writes) w->before_write(*s.core);
   if (traced()) [[unlikely]]
-    trace_line(fmt::format("replay {} on {}{}", *s.name, to_string(s.device), s.driver ? " with one call" : ""));
+    trace_line(fmt::format("replay {} on {}{}", *s.name, to_string(s.device), one_call() ? " with one call" : ""));
   s.put_all();
   advance_streams();
   for (const auto& [counter, n] : s.launches) {
@@ -426,6 +460,8 @@ Device Sequence::device() const {
   return state_->device;
 }
 std::size_t Sequence::size() const { return state_ ? state_->work.size() : 0; }
-bool Sequence::one_call() const { return state_ && state_->driver != nullptr; }
+bool Sequence::one_call() const {
+  return state_ && state_->segments.size() == 1 && state_->segments[0].driver != nullptr;
+}
 
 }  // namespace tessera

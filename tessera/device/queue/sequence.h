@@ -71,6 +71,12 @@ class Sequence {
   /// is not changed.
   std::string record_again(const Callback<void()>& work);
 
+  /// Calls `f`. In a recording, ends a piece of the recorded work here: each replay submits the work before, calls `f`,
+  /// and submits the rest. `f` may wait for the device and copy memory that exists outside of the recording from and to
+  /// the host, for example to exchange it with other processes. Pending expressions that read memory which `f` writes
+  /// must have been evaluated before.
+  static void between(const Callback<void()>& f);
+
   /// Submits the recorded work again. With respect to other uses of its memory, the replay is ordered as one operation.
   /// Pending expressions that read the written memory are computed first.
   /// Throws the errors of a launch. Throws DeviceError if the device is lost. Throws OutOfMemory if memory of the pool
