@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tessera/base/error.h"
+#include "tessera/base/os/processor.h"
 #include "tessera/device/discovery/discovery.h"
 #include "tessera/device/driver.h"
 #include "tessera/device/launch/kernel.h"
@@ -123,6 +124,22 @@ TestDriver& add_card(Backend backend, std::initializer_list<const char*> identit
   TestDriver& kept = *driver;
   register_driver(std::move(driver));
   return kept;
+}
+
+TEST(Selection, ProcessesOfAMachineUseEqualGpusInTurn) {
+  for (const unsigned rank : {0u, 1u, 2u, 3u})
+    in_fresh_process([&] {
+      add(Backend::cuda, {{DeviceKind::discrete_gpu, 4 * gib},
+                          {DeviceKind::discrete_gpu, gib},
+                          {DeviceKind::discrete_gpu, 4 * gib + gib / 64}});
+      add(Backend::rocm, {{DeviceKind::discrete_gpu, 4 * gib}});
+      os::set_machine_share({rank, 4});
+      // cuda:2 has slightly more memory, and cuda:1 is smaller.
+      EXPECT_EQ(current_device(), (Device{Backend::cuda, rank % 2 == 0 ? 2 : 0})) << rank;
+      EXPECT_NE(why_current_device().find(rank == 0 ? "the first" : "process " + std::to_string(rank)),
+                std::string::npos)
+          << why_current_device();
+    });
 }
 
 TEST(Identity, GpuListedByTwoApisIsUsedOnce) {

@@ -17,6 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constinit MachineShare share;
+
 // Returns the value of "key :" in /proc/cpuinfo; empty if it is missing.
 std::string cpuinfo(const fs::path& proc, const std::string& key) {
   std::ifstream in(proc / "cpuinfo");
@@ -93,7 +95,21 @@ std::string processor_vendor(const fs::path& proc) {
 unsigned usable_cores(const fs::path& proc, const fs::path& groups) {
   const double quota = quota_cores(proc, groups);
   const unsigned cores = affinity_cores();
-  return std::isfinite(quota) ? std::clamp(static_cast<unsigned>(std::ceil(quota)), 1u, cores) : cores;
+  const unsigned limited =
+      std::isfinite(quota) ? std::clamp(static_cast<unsigned>(std::ceil(quota)), 1u, cores) : cores;
+  return std::max(1u, limited / share.cores);
+}
+
+void set_machine_share(MachineShare now) { share = {now.rank, std::max(1u, now.cores)}; }
+MachineShare machine_share() noexcept { return share; }
+
+std::string affinity_text() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return {};
+  std::string text;
+  for (int i = 0; i < CPU_SETSIZE; ++i)
+    if (CPU_ISSET(i, &set)) text += (text.empty() ? "" : ",") + std::to_string(i);
+  return text;
 }
 
 int current_core() noexcept { return sched_getcpu(); }

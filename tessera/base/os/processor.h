@@ -15,9 +15,21 @@ std::string processor_name(const std::filesystem::path& proc = "/proc");
 std::string processor_vendor(const std::filesystem::path& proc = "/proc");
 
 /// Returns the number of cores that this process can use at the same time, at least 1. This is the number of cores in
-/// its affinity mask, limited by the control group's quota (rounded up). The paths are for tests.
+/// its affinity mask, limited by the control group's quota (rounded up), divided by the processes that share them. The
+/// paths are for tests.
 unsigned usable_cores(const std::filesystem::path& proc = "/proc",
                       const std::filesystem::path& groups = "/sys/fs/cgroup");
+
+/// The processes of one job on this machine, which divide its processors among each other.
+struct MachineShare {
+  unsigned rank = 0;   ///< number of this process on this machine
+  unsigned cores = 1;  ///< number of processes that share this process's cores
+};
+/// Sets the share of this process. usable_cores() then returns this process's part. Call it before other threads run.
+void set_machine_share(MachineShare share);
+MachineShare machine_share() noexcept;
+/// Returns the affinity mask of this process as text, to find processes that use the same cores. Empty if unknown.
+std::string affinity_text();
 
 /// Returns the core on which the calling thread is running; -1 if unknown.
 int current_core() noexcept;

@@ -80,6 +80,13 @@ std::optional<std::string> environment(const char* name) {
   return std::string(value);
 }
 
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+int process_id() noexcept { return ::getpid(); }
+
 Memory memory(const fs::path& proc) {
   const fs::path file = proc / "meminfo";
   const Memory told{keyed_number(file, "MemTotal:") * 1024, keyed_number(file, "MemAvailable:") * 1024};

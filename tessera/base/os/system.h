@@ -14,6 +14,11 @@ namespace tessera::os {
 /// Returns the value of a variable, which may be empty; std::nullopt if it is unset.
 std::optional<std::string> environment(const char* name);
 
+/// Returns the name of this machine.
+std::string host_name();
+/// Returns the id of this process.
+int process_id() noexcept;
+
 struct Memory {
   std::uint64_t total = 0;      ///< bytes installed
   std::uint64_t available = 0;  ///< available without swapping; page caches count as free

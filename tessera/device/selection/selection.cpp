@@ -14,6 +14,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
+#include "tessera/base/os/processor.h"
 #include "tessera/device/context.h"
 #include "tessera/device/device.h"
 #include "tessera/device/discovery/discovery.h"
@@ -45,6 +46,13 @@ bool is_gpu(const DeviceInfo& info) {
 auto rank(const DeviceInfo& info) {
   const int kind = info.kind == DeviceKind::discrete_gpu ? 2 : info.kind == DeviceKind::integrated_gpu ? 1 : 0;
   return std::tuple(kind, -static_cast<int>(info.device.backend), info.total_memory, -info.device.index);
+}
+
+/// Whether two GPUs are of the same kind and size, so that the processes of a job can use them in turn. Equal cards can
+/// report slightly different amounts of memory.
+bool is_alike(const DeviceInfo& a, const DeviceInfo& b) {
+  const auto [less, more] = std::minmax(a.total_memory, b.total_memory);
+  return a.kind == b.kind && a.device.backend == b.device.backend && more - less <= more / 10;
 }
 
 Choice named(const std::string& text) {
@@ -180,8 +188,14 @@ std::optional<std::string> why_not_open(const DeviceInfo& info) {
 Choice automatic(bool only_look) {
   Refused refused;
   Gpus found = find_gpus(true);
+  const unsigned turn = os::machine_share().rank;
   while (!found.usable.empty()) {
-    const DeviceInfo best = *found.usable.front();
+    std::vector<const DeviceInfo*> alike;
+    for (const DeviceInfo* info : found.usable)
+      if (is_alike(*info, *found.usable.front())) alike.push_back(info);
+    std::ranges::sort(alike, {}, &DeviceInfo::device);
+    const auto first = static_cast<std::size_t>(std::ranges::find(alike, found.usable.front()) - alike.begin());
+    const DeviceInfo best = *alike[(first + turn) % alike.size()];
     if (!only_look)
       if (const auto why = why_not_open(best)) {
         logging::warn(fmt::format("{} ({}) was skipped: {}", to_string(best.device), best.name, *why));
@@ -189,8 +203,9 @@ Choice automatic(bool only_look) {
         found = find_gpus(true, refused);
         continue;
       }
-    std::string rule = fmt::format("{} ({}): chosen automatically, the first of the {}s", to_string(best.device),
-                                   best.name, kind_name(best.kind));
+    std::string rule = fmt::format("{} ({}): chosen automatically, {} of the {}s", to_string(best.device), best.name,
+                                   turn == 0 ? "the first" : fmt::format("for process {} of this machine, one", turn),
+                                   kind_name(best.kind));
     for (const auto& [device, why] : refused)
       rule += fmt::format("{}{}: {}", device == refused.begin()->first ? " that can be opened; " : "; ",
                           to_string(device), why);
