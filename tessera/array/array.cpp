@@ -128,15 +128,40 @@ BufferView Array::view_for_writing() const {
   return v;
 }
 
+namespace {
+void check_host_memory(const char* operation, const Array& array, const BufferView& view) {
+  if (!view.storage->allocation().host)
+    fail<DeviceError>({.operation = operation,
+                       .with = {{"device", device_text(array)}},
+                       .wrong = "the host cannot address this device's memory",
+                       .remedy = "Use to_vector(), or to({Backend::cpu}) first"});
+}
+void check_host_dtype(const char* operation, DType own, DType wanted) {
+  if (wanted != own)
+    fail<DtypeError>({.operation = operation,
+                      .with = {{"requested", std::string(dtype_name(wanted))}, {"array", std::string(dtype_name(own))}},
+                      .wrong = "the array has a different dtype"});
+}
+}  // namespace
+
+HostView Array::host_view() const {
+  BufferView v = detail::without_history(*this).view();
+  check_host_memory("host_view", *this, v);
+  v.storage->wait_readable();
+  return HostView(std::move(v));
+}
+
+HostView::HostView(BufferView view)
+    : storage_(std::move(view.storage)),
+      data_(storage_->allocation().host + view.byte_offset),
+      count_(view.elements),
+      dtype_(view.dtype) {}
+
 HostAccess Array::host_access() const {
   const Operation operation("host_access", *this);
   detail::check_write_target("host_access", *this);
   BufferView v = view();
-  if (!v.storage->allocation().host)
-    fail<DeviceError>({.operation = "host_access",
-                       .with = {{"device", device_text(*this)}},
-                       .wrong = "the host cannot address this device's memory",
-                       .remedy = "Use to_vector(), or to({Backend::cpu}) first"});
+  check_host_memory("host_access", *this, v);
   Storage& storage = *v.storage;
   HostAccess access(std::move(v));  // From now on, no operation on this array is deferred, not even those of observers.
   storage.flush_readers();
@@ -155,13 +180,8 @@ HostAccess::HostAccess(BufferView view)
 HostAccess::~HostAccess() {
   if (storage_) storage_->unexpose();
 }
-void HostAccess::check(DType wanted) const {
-  if (wanted != dtype_)
-    fail<DtypeError>(
-        {.operation = "HostAccess::as",
-         .with = {{"requested", std::string(dtype_name(wanted))}, {"array", std::string(dtype_name(dtype_))}},
-         .wrong = "the array has a different dtype"});
-}
+void HostAccess::check(DType wanted) const { check_host_dtype("HostAccess::as", dtype_, wanted); }
+void HostView::check(DType wanted) const { check_host_dtype("HostView::as", dtype_, wanted); }
 
 BufferView kernel_argument(const Array& a, ir::Access access) {
   if (a.has_history())

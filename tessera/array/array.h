@@ -23,6 +23,7 @@ class Step;
 }  // namespace detail
 class ArrayOperand;
 class HostAccess;
+class HostView;
 
 /// An n-dimensional array. Copying an Array is cheap: the copy refers to the same memory, as do views. A write through
 /// one array (`assign`, `+=`) is therefore visible through all of them. Several threads can read the same array.
@@ -167,6 +168,10 @@ class Array {
   /// that uses the memory and evaluates pending expressions that read it. While the object exists, operations that read
   /// the array are computed immediately. Throws DeviceError unless the backend is cpu or interp.
   HostAccess host_access() const;
+  /// Gives the host read access to the elements until the returned object is destroyed. Waits for work that writes the
+  /// memory. A task can call it for an array that it only reads. Do not write the array while the object exists. Throws
+  /// DeviceError unless the backend is cpu or interp.
+  HostView host_view() const;
 
   /// Data that an ArrayObserver attached to this array (observer.h). Copies of the array share it; arrays computed from
   /// this one do not inherit it.
@@ -232,6 +237,30 @@ class HostAccess {
   void check(DType wanted) const;
   std::shared_ptr<Storage> storage_;
   void* data_;
+  std::size_t count_;
+  DType dtype_;
+};
+
+/// Read access of the host to an array's elements while the object exists. The elements of a strided array are
+/// `strides()` apart.
+class HostView {
+ public:
+  /// The address of the first element.
+  const void* data() const { return data_; }
+  /// The range from the first to the last element, including the gaps of a strided array. Throws DtypeError if `T` does
+  /// not match the array's dtype.
+  template <Element T>
+  std::span<const T> as() const {
+    check(dtype_v<T>);
+    return {static_cast<const T*>(data_), count_};
+  }
+
+ private:
+  friend class Array;
+  explicit HostView(BufferView view);
+  void check(DType wanted) const;
+  std::shared_ptr<Storage> storage_;
+  const void* data_;
   std::size_t count_;
   DType dtype_;
 };

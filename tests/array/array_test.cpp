@@ -482,7 +482,14 @@ TEST_P(OnEveryDevice, HostAccessEndsWithItsScope) {
   const Array before = x + 1;
   if (GetParam().backend != Backend::cpu && GetParam().backend != Backend::interp) {
     EXPECT_THROW(x.host_access(), DeviceError);
+    EXPECT_THROW(x.host_view(), DeviceError);
     return;
+  }
+  {
+    const HostView host = x.select(1, 1).host_view();
+    EXPECT_TRUE(before.pending()) << "reading evaluates nothing";
+    EXPECT_EQ(host.as<float>()[2], 4);
+    EXPECT_THROW(host.as<int>(), DtypeError);
   }
   {
     const HostAccess host = x.select(1, 1).host_access();

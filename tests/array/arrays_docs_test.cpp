@@ -130,6 +130,8 @@ Array x = Array::zeros({4});
   HostAccess access = x.host_access();
   for (float& v : access.as<float>()) v = 3;
 }
+float third = x.host_view().as<float>()[2];  // 3
+  EXPECT_EQ(third, 3);
   EXPECT_EQ(x.to_vector<float>(), std::vector<float>(4, 3));
 }
 

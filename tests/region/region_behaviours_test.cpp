@@ -78,6 +78,9 @@ TEST_P(OnEveryDevice, TasksWithoutScopeRunOnTheDeviceOfTheirData) {
     EXPECT_EQ(spawn(where, in(x)).fetch(), home);
   }
   // A task's result stays on its device, so the next task needs no copy. It can be combined with other arrays.
+  EXPECT_EQ(spawn({.scope = cpu()}, [](const Array& v) { return v.host_view().as<float>()[0]; }, in(small)).fetch(),
+            small.slice(0, 0, 1).item<float>())
+      << "a task reads an array in place that it may not write";
   const Task<Array> sum_of = r.spawn([](const Array& v) { return sum(v); }, in(x));
   EXPECT_EQ(sum_of.then(where).fetch(), there);
   EXPECT_EQ(r.spawn([](const Array& s) { return s + s; }, sum_of).fetch().device(), there);
