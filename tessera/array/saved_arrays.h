@@ -84,6 +84,11 @@ void save_arrays(const T& structure, const std::string& path, const std::map<std
 /// the errors of SafetensorsFile. In all these cases, no array has been written.
 template <class T>
 LoadReport load_arrays(T& structure, const SafetensorsFile& file, LoadArraysOptions options = {}) {
+  if constexpr (requires { structure.prepare_to_load(std::vector<std::string>()); }) {
+    std::vector<std::string> names;
+    for (const SafetensorsTensor& tensor : file.tensors()) names.push_back(tensor.name);
+    structure.prepare_to_load(names);
+  }
   detail::ArrayLoader loader(file);
   for_each_array(structure, [&](Array& a, const Path& at) {
     bool optional = false;

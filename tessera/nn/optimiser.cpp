@@ -50,6 +50,21 @@ Optimiser::Optimiser(const detail::ConstParts& parts, Rate lr, double weight_dec
     if (!g.weight_decay) g.weight_decay = weight_decay;
   }
   groups_.push_back({"*", std::move(lr), weight_decay});
+  for (const auto& [path, weight] : parts)
+    if (differentiable(*weight)) declared_.push_back({path, weight->shape(), weight->dtype(), weight->device()});
+}
+
+void Optimiser::prepare_to_load(const std::vector<std::string>& names) {
+  for (const Declared& d : declared_) {
+    const std::string key = "[\"" + d.path + "\"]";
+    if (std::ranges::none_of(names, [&](const std::string& name) { return name.ends_with(key); })) continue;
+    idle_of_.try_emplace(d.path, Idle{.steps = static_cast<std::int64_t>(steps())});
+    for (int s = 0; s < slots_; ++s) {
+      Array& state = (s == 0 ? first_ : second_)[d.path];
+      if (state.size() == 0) state = Array::zeros(d.shape, kept_as(d.dtype), d.device);
+    }
+  }
+  if (slots_ > 0) write_idle();
 }
 
 Optimiser::~Optimiser() = default;
@@ -173,6 +188,7 @@ Array& Optimiser::slot(std::map<std::string, Array>& slots, const Item& item) {
          .with = {{"path", *item.path}, {"parameter", to_string(item.weight->shape())}, {"kept", to_string(a.shape())}},
          .wrong = "the optimiser's state is for a parameter with a different shape",
          .remedy = "Create a new optimiser for a new model"});
+  if (a.device() != item.weight->device()) a = a.to(item.weight->device());  // loaded before the model was moved
   return a;
 }
 

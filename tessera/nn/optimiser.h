@@ -40,8 +40,8 @@ struct ApplyOptions {
 /// parameter that is unfrozen later therefore starts like a new one. One kernel updates all packed parameters (see
 /// pack); each other parameter has its own kernel.
 ///
-/// for_each_array visits `step` first, then the state by parameter path, `m["layers.1.weight"]`, and then `idle`. Files
-/// of earlier versions do not contain `idle`.
+/// load_arrays loads a saved optimiser, also into a new one. for_each_array visits `step` first, then the state by
+/// parameter path, `m["layers.1.weight"]`, and then `idle`. Files of earlier versions do not contain `idle`.
 class Optimiser {
  public:
   virtual ~Optimiser();
@@ -73,6 +73,9 @@ class Optimiser {
   double rate() const;               ///< learning rate of the next step, for parameters that belong to no group
   /// Allocates the state for the model's parameters. Without this call, the first step allocates it.
   void prepare(const detail::Parts& model);
+  /// Allocates the state of the parameters for which a file with these array names has state, so that load_arrays can
+  /// load a file into a new optimiser.
+  void prepare_to_load(const std::vector<std::string>& names);
   void unshare();                             ///< copies the state if copies of this optimiser share it
   std::vector<std::string> patterns() const;  ///< patterns of the groups, for pack
   /// Returns true if files may lack this array; see load_arrays.
@@ -134,6 +137,14 @@ class Optimiser {
   Array& slot(std::map<std::string, Array>& slots, const Item& item);
   Array packed_slots(std::map<std::string, Array>& slots, const std::vector<Item>& items);
 
+  struct Declared {
+    std::string path;
+    Shape shape;
+    DType dtype;
+    Device device;
+  };
+
+  std::vector<Declared> declared_;      ///< the trained parameters of the constructor's model
   std::vector<ParameterGroup> groups_;  ///< the last one contains all other parameters
   int slots_;
   std::map<std::string, Idle> idle_of_;   ///< contents of idle_, by path

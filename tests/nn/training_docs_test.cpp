@@ -157,8 +157,17 @@ save_arrays(optimiser, folder / "optimiser.safetensors");
 
 auto again = setup(sequential(dense<2, 32>, relu, dense<32, 2>));
 load_arrays(again, folder / "model.safetensors");
+Adam resumed(again, {.lr = 1e-2});
+load_arrays(resumed, folder / "optimiser.safetensors");
 
   EXPECT_EQ(again(points).to_vector<float>(), model(points).to_vector<float>());
+  EXPECT_EQ(resumed.steps(), optimiser.steps());
+  const auto next = [&](auto& m, auto& o) {
+    const auto step = grad([&](const auto& n) { return cross_entropy(n(points), inside); })(m);
+    o.step(m, step);
+    return m(points).template to_vector<float>();
+  };
+  EXPECT_EQ(next(again, resumed), next(model, optimiser)) << "a resumed run continues with the same bits";
   const Rate rate = cosine_rate(1e-2, {.steps = 200, .warmup = 10});
   EXPECT_LT(rate.at(199), rate.at(10));
   auto smaller = setup(sequential(dense<2, 16>, relu, dense<16, 2>));
