@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "tessera/nn/data_parallel.h"
 #include "tessera/nn/seed.h"
 
 namespace tessera {
@@ -65,9 +66,18 @@ const Array& BatchSource::order_on(Device device, std::uint64_t epoch) {
   return at->second;
 }
 
+std::int64_t BatchSource::batch_size(std::uint64_t batch) const {
+  return std::min(options_.size, samples_ - batch_begin(batch));
+}
+
+double BatchSource::share_of(std::uint64_t batch) const {
+  const std::int64_t all = batch_size(batch);
+  return static_cast<double>(part_of_samples(all, parts_, part_).size) / static_cast<double>(all);
+}
+
 std::vector<Array> BatchSource::at(DataPosition place) {
-  const std::int64_t begin = static_cast<std::int64_t>(place.batch) * options_.size;
-  const std::int64_t end = std::min(samples_, begin + options_.size);
+  const SampleRange part = part_of_samples(batch_size(place.batch), parts_, part_);
+  const std::int64_t begin = batch_begin(place.batch) + part.begin, end = begin + part.size;
   std::vector<Array> out;
   for (const Array& a : arrays_)
     out.push_back(options_.shuffle ? take(a, order_on(a.device(), place.epoch).slice(0, begin, end))

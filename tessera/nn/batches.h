@@ -35,17 +35,23 @@ class BatchSource {
   BatchSource(std::vector<Array> arrays, const BatchesOptions& options);
   std::uint64_t count() const { return count_; }
   /// Returns the arrays of one batch, on the devices of the source arrays. Without shuffling, the returned arrays are
-  /// views. With shuffling, they are gathered copies.
+  /// views. With shuffling, they are gathered copies. After share_batches, they contain only one part of the batch.
   std::vector<Array> at(DataPosition place);
+  /// Restricts batches to part `part` of `parts`.
+  void share_batches(std::int64_t parts, std::int64_t part) { parts_ = parts, part_ = part; }
+  /// Returns the fraction of the samples of a batch that its part has.
+  double share_of(std::uint64_t batch) const;
 
   DataPosition position;
 
  private:
   const Array& order_on(Device device, std::uint64_t epoch);
+  std::int64_t batch_begin(std::uint64_t batch) const { return static_cast<std::int64_t>(batch) * options_.size; }
+  std::int64_t batch_size(std::uint64_t batch) const;
 
   std::vector<Array> arrays_;
   BatchesOptions options_;
-  std::int64_t samples_ = 0;
+  std::int64_t samples_ = 0, parts_ = 1, part_ = 0;
   std::uint64_t count_ = 0, epoch_ = 0;
   std::map<Device, Array> order_;  ///< sample order of epoch_, copied to each device that needs it
 };
@@ -107,6 +113,11 @@ class Batches {
     check(to);
     source_->position = to;
   }
+  /// Restricts batches to one of `parts` nearly equal parts, so that each rank reads only its own samples. Used by
+  /// fit().
+  void share_batches(std::int64_t parts, std::int64_t part) { source_->share_batches(parts, part); }
+  /// The fraction of the samples of a batch that its part contains.
+  double share_of(std::uint64_t batch) const { return source_->share_of(batch); }
 
  private:
   void check(DataPosition to) const {

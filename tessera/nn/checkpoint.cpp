@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saving and loading of trainers.
 #include <charconv>
+#include <cstdlib>
 
 #include "tessera/array/saved_arrays.h"
 #include "tessera/nn/trainer_base.h"
@@ -11,7 +12,7 @@ namespace tessera {
 namespace {
 
 using detail::is_trainer_file;
-constexpr std::string_view extra_prefix = "beside.", optimiser_state = "optimiser.";
+constexpr std::string_view extra_prefix = "beside.", optimiser_state = "optimiser.", gradient_sums = "summed.";
 
 std::uint64_t number_in(const SafetensorsFile& file, const std::string& name) {
   const auto found = file.metadata().find(name);
@@ -25,6 +26,28 @@ std::uint64_t number_in(const SafetensorsFile& file, const std::string& name) {
   return n;
 }
 
+/// Texts as one text: "KEY-LENGTH VALUE-LENGTH KEYVALUE" for each.
+std::string encoded(const std::map<std::string, std::string>& texts) {
+  std::string out;
+  for (const auto& [key, value] : texts)
+    out += std::to_string(key.size()) + " " + std::to_string(value.size()) + " " + key + value;
+  return out;
+}
+std::map<std::string, std::string> decoded(const std::string& text) {
+  std::map<std::string, std::string> out;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto length = [&] {
+      const std::size_t n = std::strtoull(text.c_str() + at, nullptr, 10);
+      at = text.find(' ', at) + 1;
+      return n;
+    };
+    const std::size_t key = length(), value = length();
+    out[text.substr(at, key)] = text.substr(at + key, value);
+    at += key + value;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, Array>> TrainerBase::kept() {
@@ -35,7 +58,8 @@ std::vector<std::pair<std::string, Array>> TrainerBase::kept() {
     if (a.size() != 0) all.emplace_back(std::string(optimiser_state) + at.text(), a);
   });
   for (auto& named : precision_.kept()) all.push_back(std::move(named));
-  for (std::size_t i = 0; i < summed_.size(); ++i) all.emplace_back("summed." + std::to_string(i), summed_[i]);
+  for (std::size_t i = 0; i < summed_.size(); ++i)
+    all.emplace_back(std::string(gradient_sums) + std::to_string(i), summed_[i]);
   return all;
 }
 
@@ -51,18 +75,38 @@ void TrainerBase::save(const std::string& path, const std::map<std::string, std:
   texts["precision"] = dtype_name(options_.precision.dtype);
   std::vector<std::pair<std::string, Array>> all = kept();
   for (const auto& [name, array] : extra) all.emplace_back(std::string(extra_prefix) + name, array);
-  save_safetensors(path, all, texts);
+  if (ranks_ == nullptr) return save_safetensors(path, all, texts);
+  // Gradients that wait for an update are those of one rank's samples. The file contains those of all.
+  std::vector<Array> sums;
+  for (auto& [name, array] : all)
+    if (name.starts_with(gradient_sums)) sums.push_back(array = array.copy());
+  if (!sums.empty() && steps_ % accumulate_ != 0) ranks_->sum(sums);
+  detail::run_on_all(ranks_, [&] {
+    if (ranks_->first()) save_safetensors(path, all, texts);
+  });
 }
 
 std::map<std::string, std::string> TrainerBase::load(const std::string& path) {
+  if (ranks_ == nullptr) return load_file(path);
+  std::map<std::string, std::string> texts;
+  detail::run_on_all(ranks_, [&] { texts = load_file(path); });
+  // The files of several machines may differ: the first rank's counts.
+  texts = decoded(ranks_->broadcast(encoded(texts)));
+  share(kept(), "the checkpoint");
+  take_numbers(texts);
+  if (!ranks_->first())
+    for (const Array& sum : summed_) Array(sum).fill(0);
+  return texts;
+}
+
+std::map<std::string, std::string> TrainerBase::load_file(const std::string& path) {
   const SafetensorsFile file = SafetensorsFile::open(path);
   if (!is_trainer_file(file))
     fail<FormatError>({.operation = "Trainer.load",
                        .with = {{"file", path}},
                        .wrong = "the file was not written by Trainer::save",
                        .remedy = "Use load_model to read only the parameters of a model"});
-  const std::uint64_t steps = number_in(file, "steps");
-  const DataPosition at = {number_in(file, "epoch"), number_in(file, "batch")};
+  for (const char* name : {"steps", "epoch", "batch"}) static_cast<void>(number_in(file, name));
   detail::ArrayLoader loader(file);
   const auto compare = [&](const char* name, std::uint64_t here) {
     const std::uint64_t there = number_in(file, name);
@@ -81,8 +125,7 @@ std::map<std::string, std::string> TrainerBase::load(const std::string& path) {
                 name.starts_with(optimiser_state) && Optimiser::optional_array(name.substr(optimiser_state.size())));
   loader.ignore_prefix(extra_prefix);
   loader.load({});
-  steps_ = steps, position_ = at, position_at_ = steps;
-  updates_before_ = optimiser_->steps() - steps_ / accumulate_;
+  take_numbers(file.metadata());
   const DeviceScope scope(device_);
   first_nonfinite_.fill(0);
   if (sum_.rank() == 0) sum_.fill(0);
@@ -91,6 +134,14 @@ std::map<std::string, std::string> TrainerBase::load(const std::string& path) {
   summed_from_ = steps_;
   drop_recordings();  // the loaded step may differ from the recorded one
   return file.metadata();
+}
+
+/// Sets the counters to those of a file whose arrays were loaded.
+void TrainerBase::take_numbers(const std::map<std::string, std::string>& texts) {
+  const auto number = [&](const char* name) { return std::strtoull(texts.at(name).c_str(), nullptr, 10); };
+  steps_ = number("steps"), position_ = {number("epoch"), number("batch")};
+  position_at_ = summed_from_ = steps_;
+  updates_before_ = optimiser_->steps() - steps_ / accumulate_;
 }
 
 }  // namespace tessera

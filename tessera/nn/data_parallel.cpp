@@ -18,35 +18,53 @@ void check_devices(const std::vector<Device>& devices) {
   }
 }
 
-std::vector<BatchPart> split_batch(std::span<const Array> batch, const std::vector<Device>& devices) {
+SampleRange part_of_samples(std::int64_t samples, std::int64_t parts, std::int64_t k) {
+  const std::int64_t least = samples / parts, more = samples % parts;
+  return {.begin = k * least + std::min(k, more), .size = least + (k < more ? 1 : 0)};
+}
+
+std::int64_t samples_of(std::span<const Array> batch) {
   std::int64_t samples = -1;
   for (const Array& a : batch) {
     if (a.rank() == 0) continue;
     if (samples >= 0 && a.shape(0) != samples)
-      fail<ShapeError>(
-          {.operation = "split a batch over devices",
-           .with = {{"arrays", to_string(batch[0].shape()) + ", " + to_string(a.shape())}},
-           .wrong = "the arrays of the batch have different numbers of samples",
-           .remedy = "Axis 0 of each array must be the samples. Arrays without dimensions are copied to all devices"});
+      fail<ShapeError>({.operation = "split a batch",
+                        .with = {{"arrays", to_string(batch[0].shape()) + ", " + to_string(a.shape())}},
+                        .wrong = "the arrays of the batch have different numbers of samples",
+                        .remedy = "Axis 0 of each array must be the samples. Arrays without dimensions are not split"});
     samples = a.shape(0);
   }
   if (samples < 1)
-    fail<ShapeError>({.operation = "split a batch over devices",
+    fail<ShapeError>({.operation = "split a batch",
                       .with = {{"samples", std::to_string(std::max<std::int64_t>(0, samples))}},
                       .wrong = "the batch has no samples to split"});
+  return samples;
+}
+
+std::vector<BatchPart> split_batch(std::span<const Array> batch, const std::vector<Device>& devices) {
+  const std::int64_t samples = samples_of(batch);
   std::vector<BatchPart> parts;
   const auto n = static_cast<std::int64_t>(devices.size());
-  for (std::int64_t k = 0, begin = 0; k < n && begin < samples; ++k) {
-    const std::int64_t size = samples / n + (k < samples % n ? 1 : 0);
+  for (std::int64_t k = 0; k < std::min(n, samples); ++k) {
+    const auto [begin, size] = part_of_samples(samples, n, k);
     BatchPart part{.arrays = {}, .weight = static_cast<double>(size) / static_cast<double>(samples)};
     for (const Array& a : batch) {
       const Array mine = a.rank() == 0 ? a : a.slice(0, begin, begin + size);
       part.arrays.push_back(mine.to(devices[static_cast<std::size_t>(k)]));
     }
     parts.push_back(std::move(part));
-    begin += size;
   }
   return parts;
+}
+
+Array zero_loss(const ConstParts& parts) {
+  std::optional<Array> zero;
+  for (const auto& [path, part] : parts) {
+    if (!differentiable(*part)) continue;
+    const Array term = sum(*part).reshape({}).astype(part->dtype() == DType::f64 ? DType::f64 : DType::f32) * 0;
+    zero = zero ? *zero + term.to(zero->device()) : term;
+  }
+  return *zero;
 }
 
 void ReplicaCopies::copy(const ConstParts& from, const Parts& to) {

@@ -18,6 +18,37 @@ concept Positioned = requires(Data& data, DataPosition to) {
   { data.position() } -> std::convertible_to<DataPosition>;
   { data.size() } -> std::convertible_to<std::uint64_t>;
 };
+/// A data set that can restrict its batches to the samples of one rank.
+template <class Data>
+concept Shareable = requires(Data& data) {
+  data.share_batches(1, 0);
+  { data.share_of(0) } -> std::convertible_to<double>;
+};
+/// Restricts batches to this rank's samples while it exists.
+template <class Data>
+class BatchShare {
+ public:
+  BatchShare(Data& data, const Exchange* ranks) : data_(data), ranks_(ranks) {
+    if constexpr (Shareable<Data>)
+      if (ranks_ != nullptr) data_.share_batches(ranks_->size(), ranks_->rank());
+  }
+  ~BatchShare() {
+    if constexpr (Shareable<Data>)
+      if (ranks_ != nullptr) data_.share_batches(1, 0);
+  }
+  BatchShare(const BatchShare&) = delete;
+  BatchShare& operator=(const BatchShare&) = delete;
+  /// The fraction of the batch's samples that is read here; std::nullopt if whole batches are read.
+  std::optional<double> of(std::uint64_t batch) const {
+    if constexpr (Shareable<Data>)
+      if (ranks_ != nullptr) return data_.share_of(batch);
+    return std::nullopt;
+  }
+
+ private:
+  Data& data_;
+  const Exchange* ranks_;
+};
 }  // namespace detail
 
 /// Options of fit(). `loss` is required. At least one of `epochs` and `steps` must be set.
@@ -44,6 +75,10 @@ struct FitOptions {
   TrainerOptions trainer = {};         ///< Options of the trainer.
   /// If several devices are given, each batch is split over them; see TrainerOptions::devices.
   std::vector<Device> devices = {};
+  /// Trains together with other processes; see TrainerOptions::ranks. All ranks call fit() with the same data and
+  /// options. `validation` and `callbacks` are called on all ranks, except `progress`, and only the first rank writes
+  /// files. If `callbacks.step` returns false on any rank, all ranks stop after the next step.
+  Exchange* ranks = nullptr;
 };
 
 /// The result of fit() when it is called with a model.
@@ -76,6 +111,7 @@ FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<
                                  .checkpoint_every = options.checkpoint_every,
                                  .resume = options.resume});
   auto source = detail::view_of(std::forward<Data>(data));
+  const detail::BatchShare share(source, trainer.ranks());
   while (loop.more()) {
     std::uint64_t seen = trainer.position().batch;  // batches to skip
     bool any = seen > 0, on = true;
@@ -90,7 +126,7 @@ FitResult fit(Trainer<Model, Batch>& trainer, Data&& data, std::type_identity_t<
     for (const auto& batch : prefetch(source, trainer.device())) {
       any = true;
       if (seen > 0 && seen-- > 0) continue;
-      trainer.step(batch);
+      trainer.step(batch, share.of(trainer.position().batch));
       if (!(on = loop.after_step())) break;
     }
     if (!any) fail<ArgumentError>({.operation = "fit", .wrong = "the data have no batches"});
@@ -112,6 +148,7 @@ TrainedModel<Model> fit(const Model& model, Data&& data, FitOptions<Model, detai
   if (!options.loss)
     fail<ArgumentError>({.operation = "fit", .wrong = "no loss function was given", .remedy = "Set .loss"});
   if (!options.devices.empty()) options.trainer.devices = options.devices;
+  if (options.ranks != nullptr) options.trainer.ranks = options.ranks;
   Trainer<Model, detail::ElementOf<Data>> trainer(model, options.optimiser ? *options.optimiser : Adam(model),
                                                   options.loss, options.trainer);
   FitResult result = fit(trainer, std::forward<Data>(data), std::move(options));

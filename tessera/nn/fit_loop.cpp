@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -60,6 +61,7 @@ FitLoop::FitLoop(TrainerBase& trainer, FitSettings settings)
       loss_(unknown),
       row_loss_(unknown) {
   const FitSettings& s = settings_;
+  trainer_.set_flags({});
   if (s.epochs == 0 && s.steps == 0)
     fail<ArgumentError>(
         {.operation = "fit", .wrong = "the number of epochs or steps is missing", .remedy = "Set .epochs or .steps"});
@@ -68,9 +70,20 @@ FitLoop::FitLoop(TrainerBase& trainer, FitSettings settings)
         {.operation = "fit", .wrong = "early stopping needs a validation function", .remedy = "Set .validation"});
   if (s.resume && s.checkpoint.empty())
     fail<ArgumentError>({.operation = "fit", .wrong = "resume needs a checkpoint file", .remedy = "Set .checkpoint"});
-  if (s.resume && std::filesystem::exists(s.checkpoint)) resume();
+  if (s.resume && on_any_rank(first_rank() && std::filesystem::exists(s.checkpoint))) resume();
   summed_at_ = saved_at_ = trainer_.steps();
-  if (!s.csv.empty()) open_csv();
+  detail::run_on_all(trainer_.ranks(), [&] {
+    if (!s.csv.empty() && first_rank()) open_csv();
+  });
+}
+
+bool FitLoop::first_rank() const { return trainer_.ranks() == nullptr || trainer_.ranks()->first(); }
+
+/// Returns whether the value is true on any rank. All ranks must call it.
+bool FitLoop::on_any_rank(bool here) const {
+  if (trainer_.ranks() == nullptr) return here;
+  const std::vector<std::uint64_t> all = trainer_.ranks()->gather(here ? 1 : 0);
+  return std::ranges::find(all, 1u) != all.end();
 }
 
 bool FitLoop::more() const {
@@ -104,15 +117,22 @@ double FitLoop::seconds() const { return clock_seconds() - begun_; }
 bool FitLoop::after_step() {
   const FitSettings& s = settings_;
   const auto due = [&](std::uint64_t every) { return every != 0 && trainer_.steps() % every == 0; };
-  if (const double now = clock_seconds(); now - looked_ > 0.5) {
-    looked_ = now;
+  // With several ranks, all of them report and stop after the same step. Requests are exchanged in the next step, and
+  // only the first rank's clock counts.
+  const bool ranks = trainer_.ranks() != nullptr;
+  StepFlags wanted{.report = clock_seconds() - looked_ > 0.5};
+  if (ranks ? trainer_.flags().report : wanted.report) {
+    looked_ = clock_seconds();
+    wanted.report = false;
     const FitProgress p = progress();
-    if (s.callbacks.progress) s.callbacks.progress(p);
+    if (s.callbacks.progress && first_rank()) s.callbacks.progress(p);
   }
   if (due(s.validate_every) && !validate()) return false;
   if (due(s.csv_every) || due(s.validate_every)) add_row();
   if (due(s.checkpoint_every) && !s.checkpoint.empty()) save();
-  if (s.callbacks.step && !s.callbacks.step(trainer_.steps())) {
+  wanted.stop = s.callbacks.step && !s.callbacks.step(trainer_.steps());
+  trainer_.set_flags(wanted);
+  if (ranks ? trainer_.flags().stop : wanted.stop) {
     end_ = FitResult::End::stopped;
     return false;
   }
@@ -125,32 +145,11 @@ bool FitLoop::end_epoch() {
   const bool on = validate();
   add_row();
   if (!s.checkpoint.empty()) save();
-  if (s.callbacks.epoch && !s.callbacks.epoch(progress())) {
+  if (on_any_rank(s.callbacks.epoch && !s.callbacks.epoch(progress()))) {
     end_ = FitResult::End::stopped;
     return false;
   }
   return on;
-}
-
-bool FitLoop::validate() {
-  if (!settings_.validate || validated_at_ == trainer_.steps()) return true;
-  trainer_.check();
-  validated_at_ = trainer_.steps();
-  figures_ = settings_.validate();
-  fresh_figures_ = true;
-  if (!settings_.early_stopping) return true;
-  const EarlyStopping& e = *settings_.early_stopping;
-  const double value = figure(figures_, e.figure);
-  const double gain = e.greatest ? value - best_ : best_ - value;
-  if (best_figures_.empty() || gain > e.min_delta || (std::isnan(best_) && !std::isnan(value))) {
-    best_ = value, best_figures_ = figures_, waited_ = 0;
-    best_model_ = trainer_.snapshot();
-    return true;
-  }
-  ++waited_;
-  if (!waited_long_enough()) return true;
-  end_ = FitResult::End::early;
-  return false;
 }
 
 /// Formats one figure per line.
@@ -165,6 +164,29 @@ Figures figures_of(const std::string& text) {
   for (std::string value, name; lines >> value && std::getline(lines.ignore(), name);)
     out.emplace_back(name, std::strtod(value.c_str(), nullptr));
   return out;
+}
+
+bool FitLoop::validate() {
+  if (!settings_.validate || validated_at_ == trainer_.steps()) return true;
+  trainer_.check();
+  validated_at_ = trainer_.steps();
+  trainer_.share_state();
+  figures_ = settings_.validate();
+  if (Exchange* const ranks = trainer_.ranks()) figures_ = figures_of(ranks->broadcast(text_of(figures_)));
+  fresh_figures_ = true;
+  if (!settings_.early_stopping) return true;
+  const EarlyStopping& e = *settings_.early_stopping;
+  const double value = figure(figures_, e.figure);
+  const double gain = e.greatest ? value - best_ : best_ - value;
+  if (best_figures_.empty() || gain > e.min_delta || (std::isnan(best_) && !std::isnan(value))) {
+    best_ = value, best_figures_ = figures_, waited_ = 0;
+    best_model_ = trainer_.snapshot();
+    return true;
+  }
+  ++waited_;
+  if (!waited_long_enough()) return true;
+  end_ = FitResult::End::early;
+  return false;
 }
 
 bool FitLoop::waited_long_enough() const { return waited_ > 0 && waited_ >= settings_.early_stopping->patience; }
@@ -189,7 +211,6 @@ void FitLoop::save() {
 }
 
 void FitLoop::resume() {
-  const SafetensorsFile file = SafetensorsFile::open(settings_.checkpoint);
   const auto texts = trainer_.load(settings_.checkpoint);
   const auto row_loss = texts.find("row_loss"), row_steps = texts.find("row_steps");
   if (row_loss != texts.end() && row_steps != texts.end()) {
@@ -207,25 +228,30 @@ void FitLoop::resume() {
   best_ = figure(best_figures_, settings_.early_stopping->figure);
   waited_ = std::strtoull(waited->second.c_str(), nullptr, 10);
   best_model_ = trainer_.snapshot();
-  ArrayLoader loader(file, "beside.");
-  for (std::size_t i = 0; i < best_model_.size(); ++i)
-    if (best_model_[i].size() > 0) loader.look(best_model_[i], Path(std::to_string(i)));
-  loader.load({});
+  detail::run_on_all(trainer_.ranks(), [&] {
+    const SafetensorsFile file = SafetensorsFile::open(settings_.checkpoint);
+    ArrayLoader loader(file, "beside.");
+    for (std::size_t i = 0; i < best_model_.size(); ++i)
+      if (best_model_[i].size() > 0) loader.look(best_model_[i], Path(std::to_string(i)));
+    loader.load({});
+  });
+  if (trainer_.ranks() != nullptr) trainer_.ranks()->broadcast(best_model_, "the best model");
   if (waited_long_enough()) end_ = FitResult::End::early;
 }
 
 FitResult FitLoop::finish() {
   const FitProgress last = progress();
+  trainer_.share_state();
   if (row_steps_ > 0) add_row();
   write_rows(true);
   if (!settings_.checkpoint.empty() &&
-      (saved_at_ != trainer_.steps() || !std::filesystem::exists(settings_.checkpoint)))
+      on_any_rank(saved_at_ != trainer_.steps() || (first_rank() && !std::filesystem::exists(settings_.checkpoint))))
     save();
   if (!best_model_.empty()) {  // after saving the checkpoint, because a resumed run continues with the last model
     trainer_.restore(best_model_);
     figures_ = best_figures_;
   }
-  if (settings_.callbacks.progress) {
+  if (settings_.callbacks.progress && first_rank()) {
     FitProgress p = last;
     p.figures = figures_, p.over = true;
     settings_.callbacks.progress(p);
@@ -244,7 +270,7 @@ FitResult FitLoop::finish() {
 
 void FitLoop::add_row() {
   if (settings_.csv.empty()) return;
-  const FitProgress p = progress();
+  const FitProgress p = progress();  // on all ranks, because it calls check()
   if (row_steps_ == 0 && !fresh_figures_) return;
   if (row_steps_ > 0) row_loss_ = row_sum_ / row_steps_;
   rows_.push_back({p.step, p.epoch, row_loss_, p.rate, fresh_figures_ ? figures_ : Figures(), p.seconds});
@@ -268,7 +294,7 @@ void FitLoop::write_rows(bool names_known) {
     text += fmt::format(",{:.3f}\n", r.seconds);
   }
   rows_.clear();
-  csv_->append(text);
+  if (csv_) csv_->append(text);
 }
 
 void FitLoop::open_csv() {

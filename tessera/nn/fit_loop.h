@@ -103,6 +103,8 @@ class FitLoop {
   };
   FitProgress progress();
   double seconds() const;
+  bool first_rank() const;
+  bool on_any_rank(bool here) const;
   bool validate();
   void save();
   void resume();

@@ -111,7 +111,8 @@ NotFiniteCause find_not_finite(const Parts& parts, std::span<const Array> batch,
         if (!finite(*part)) last = path;
     });
   }
-  if (last.empty()) return {"the result is finite when the step runs again without its recording"};
+  if (last.empty())
+    return {.text = "the result is finite when the step runs again without its recording", .found = false};
   const std::string where = "the gradient of " + last + " is not finite";
   return {watch.infinite ? where + "; " + describe(watch, "") : where};
 }

@@ -13,6 +13,7 @@ namespace tessera::detail {
 struct NotFiniteCause {
   std::string text;
   bool in_batch = false;  ///< the batch itself is invalid, regardless of the model
+  bool found = true;      ///< false if this process computes only finite numbers
 };
 /// Computes the loss and checks the result of each operation. If the loss is finite, does the same for its gradient.
 /// Returns the first operation with a non-finite result, or the invalid input of a loss.

@@ -22,10 +22,10 @@ std::optional<Array> packed_view(std::span<const Array* const> arrays) {
   return Array::wrap(first->storage, arrays[0]->dtype(), {count}, first->byte_offset);
 }
 
-void pack_arrays(std::span<Array* const> arrays) {
+Array pack_arrays(std::span<Array* const> arrays, std::optional<Array> buffer) {
   std::int64_t count = 0;
   for (const Array* a : arrays) count += a->size();
-  Array all = Array::empty({count}, arrays[0]->dtype(), arrays[0]->device());
+  Array all = buffer ? *buffer : Array::empty({count}, arrays[0]->dtype(), arrays[0]->device());
   std::int64_t at = 0;
   for (Array* a : arrays) {
     Array part = all.slice(0, at, at + a->size()).reshape(a->shape());
@@ -34,6 +34,7 @@ void pack_arrays(std::span<Array* const> arrays) {
     at = end;
     *a = std::move(part);
   }
+  return all;
 }
 
 bool is_packing_slower(std::span<const Array* const> arrays) {
@@ -44,7 +45,8 @@ bool is_packing_slower(std::span<const Array* const> arrays) {
   return copied > static_cast<std::int64_t>(arrays.size()) << 16;
 }
 
-std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> patterns, bool allow_separate) {
+std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> patterns, bool allow_separate,
+                              std::vector<Array>* kept) {
   std::map<std::tuple<std::size_t, DType, Device>, std::vector<Array*>> groups;
   for (const auto& [path, part] : parts) {
     if (!part->trained() || part->empty()) continue;
@@ -57,6 +59,12 @@ std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> p
     const std::vector<const Array*> read(arrays.begin(), arrays.end());
     if (allow_separate && !packed_view(read) && is_packing_slower(read)) {
       for (Array* a : arrays) *a = a->as_contiguous().eval(), rows.push_back(a->reshape({-1}));
+      continue;
+    }
+    if (kept != nullptr) {
+      const std::size_t at = rows.size();
+      rows.push_back(pack_arrays(arrays, at < kept->size() ? std::optional((*kept)[at]) : std::nullopt));
+      if (at == kept->size()) kept->push_back(rows.back());
       continue;
     }
     if (!packed_view(read)) pack_arrays(arrays);

@@ -10,8 +10,9 @@ namespace detail {
 
 /// Returns a 1-D view of arrays that are adjacent in one buffer, or std::nullopt if they are not adjacent.
 std::optional<Array> packed_view(std::span<const Array* const> arrays);
-/// Copies arrays of one dtype and device into one new buffer, and makes each array a view of its part of the buffer.
-void pack_arrays(std::span<Array* const> arrays);
+/// Copies arrays of one dtype and device into one buffer, by default a new one, and makes each array a view of its part
+/// of the buffer. Returns the buffer.
+Array pack_arrays(std::span<Array* const> arrays, std::optional<Array> buffer = {});
 /// True if copying these arrays into one buffer takes longer than launching a kernel for each array. On a CPU, this is
 /// the case for large arrays that are already computed, because a launch takes only a few microseconds.
 bool is_packing_slower(std::span<const Array* const> arrays);
@@ -19,8 +20,10 @@ bool is_packing_slower(std::span<const Array* const> arrays);
 /// transposed. Such a parameter can be trained neither as one parameter nor as two.
 void check_same_views(const char* asked, const ConstParts& parts);
 /// Returns the packed buffers. With `allow_separate`, arrays for which packing is slower are not packed and are
-/// returned as separate buffers.
-std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> patterns, bool allow_separate = false);
+/// returned as separate buffers. With `kept`, the buffers of earlier calls for the same parts are used again, and new
+/// ones are added to it.
+std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> patterns, bool allow_separate = false,
+                              std::vector<Array>* kept = nullptr);
 /// Like pack_parts, for a model that may contain the same array several times. The array is packed once and remains
 /// shared.
 std::vector<Array> pack_model(const Parts& parts, std::span<const std::string> patterns);

@@ -81,11 +81,14 @@ class Trainer : public TrainerBase {
   /// optimiser, and updates the model's state. With `accumulate` = n, the optimiser is called in every n-th step.
   /// Returns the loss of this batch, on the device. Arrays of the batch that are on other devices are copied to the
   /// model's device. If step throws, the trainer is unchanged.
-  Array step(const Batch& batch) {
+  ///
+  /// With several ranks, all of them pass the same batch, and each processes its part. `share` is for callers that read
+  /// only this rank's samples: the fraction of the whole batch that `batch` contains.
+  Array step(const Batch& batch, std::optional<double> share = {}) {
     std::vector<Array> arrays;
     for_each_array(batch, [&](const Array& a) { arrays.push_back(a); });
     next_ = &batch;
-    return step_arrays(arrays);
+    return step_arrays(arrays, share);
   }
 
   /// Returns the trained model. May be called at any time. The result shares memory with the trainer, and later steps
@@ -106,9 +109,11 @@ class Trainer : public TrainerBase {
   const Model& computing() const { return narrow_model_ ? *narrow_model_ : model_; }
   Array loss_of(std::size_t slot) override { return loss_(computing(), *held_[slot]); }
   void gradient_of(std::size_t slot, const UseGradient& use) override {
-    if (splits()) return gradient_of_parts(slot, use);
+    const double weight = weight_of(slot);
+    if (splits() && weight > 0) return gradient_of_parts(slot, use);
     auto [losses, gradient] = value_and_grad([&](const Model& m) {
-      Array loss = loss_(m, *held_[slot]);
+      Array loss = weight > 0 ? loss_(m, *held_[slot]) : detail::zero_loss(detail::parts_of(m));
+      if (weight > 0 && weight < 1) loss = loss * weight;
       return std::tuple(scaled(loss), loss);
     })(computing());
     use(std::get<1>(std::move(losses)), detail::parts_of(gradient));
@@ -130,7 +135,7 @@ class Trainer : public TrainerBase {
       std::size_t next = 0;
       const Batch batch = map_arrays(*held_[slot], [&](const Array&) { return parts[k].arrays[next++]; });
       auto [both, gradient] = value_and_grad([&](const Model& m) {
-        const Array loss = loss_(m, batch).reshape({}).to(devices()[0]) * parts[k].weight;
+        const Array loss = loss_(m, batch).reshape({}).to(devices()[0]) * (parts[k].weight * weight_of(slot));
         return std::tuple(scaled(loss), loss);
       })(k == 0 ? computing() : replicas_[k - 1].model);
       losses.push_back({std::get<1>(std::move(both)).eval()});

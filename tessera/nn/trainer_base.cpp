@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "tessera/base/config.h"
@@ -19,10 +20,15 @@
 
 namespace tessera {
 
+namespace {
+constexpr std::uint64_t compared_every = 1000;  ///< steps between comparisons of the ranks' parameters
+}
+
 TrainerBase::TrainerBase(AnyOptimiser optimiser, const TrainerOptions& options)
     : optimiser_(std::move(optimiser)),
       options_(options),
       accumulate_(static_cast<std::uint64_t>(std::max<std::int64_t>(1, options.accumulate))),
+      ranks_(options.ranks != nullptr && options.ranks->size() > 1 ? options.ranks : nullptr),
       slots_(static_cast<std::size_t>(std::max<std::int64_t>(1, options.shapes))),
       recorded_(std::make_unique<Recordings>()) {
   const auto need = [](bool holds, const char* name, double value, const char* wrong) {
@@ -64,6 +70,26 @@ void TrainerBase::begin(detail::Parts parts) {
   first_nonfinite_ = Array::zeros({}, DType::u64);
   if (accumulate_ > 1)
     for (const Array& row : rows) summed_.push_back(Array::zeros(row.shape(), row.dtype(), row.device()));
+  if (ranks_ == nullptr) return;
+  const bool wide = std::ranges::any_of(rows, [](const Array& row) { return row.dtype() == DType::f64; });
+  exchanged_loss_ = Array::zeros({2}, wide ? DType::f64 : DType::f32);
+  share(kept(), "the trainer's model and optimiser");
+  updates_before_ = optimiser_->steps();
+}
+
+void TrainerBase::share(const std::vector<std::pair<std::string, Array>>& named, const char* what) {
+  std::vector<Array> arrays;
+  for (const auto& [name, array] : named) arrays.push_back(array);
+  ranks_->broadcast(arrays, what);
+  precision_.refresh();
+}
+
+void TrainerBase::share_state() {
+  if (ranks_ == nullptr) return;
+  std::vector<std::pair<std::string, Array>> state;
+  for (const auto& [path, part] : parts_)
+    if (part->state() && !part->empty()) state.emplace_back(path, *part);
+  if (!state.empty()) share(state, "the model's state");
 }
 
 void TrainerBase::narrow(detail::Parts parts) {
@@ -73,17 +99,47 @@ void TrainerBase::narrow(detail::Parts parts) {
 
 TrainingOptions TrainerBase::mode_of(std::size_t replica) const {
   const Device device = replica < devices().size() ? devices()[replica] : device_;
-  return {.seed = options_.seed + replica * 0x9e3779b97f4a7c15, .counter = Counter(counter_.to(device))};
+  const std::uint64_t before =
+      ranks_ == nullptr ? 0 : static_cast<std::uint64_t>(ranks_->rank()) * std::max<std::size_t>(1, devices().size());
+  return {.seed = options_.seed + (before + replica) * 0x9e3779b97f4a7c15, .counter = Counter(counter_.to(device))};
 }
+
+double TrainerBase::weight_of(std::size_t slot) const { return slots_[slot]->weight; }
 
 void TrainerBase::forget() noexcept {
   for (auto& slot : slots_) slot.reset();
   recorded_.reset();
 }
 
-TrainerBase::Slot& TrainerBase::slot_for(std::span<const Array> batch) {
+/// Compares the bits of the trained parameters. They are equal unless the ranks' devices compute differently, or a
+/// program has written a parameter on one rank only.
+void TrainerBase::compare_parameters() {
+  std::uint64_t hash = 0;
+  std::vector<std::byte> bytes;
+  for (const auto& [path, part] : parts_) {
+    if (!part->trained() || part->empty()) continue;
+    bytes.resize(static_cast<std::size_t>(part->size()) * dtype_size(part->dtype()));
+    part->download(bytes.data());
+    for (std::size_t at = 0; at < bytes.size(); at += sizeof hash) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, bytes.data() + at, std::min(sizeof word, bytes.size() - at));
+      hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+      hash ^= hash >> 32;
+    }
+  }
+  const std::vector<std::uint64_t> all = ranks_->gather(hash);
+  for (std::size_t k = 1; k < all.size(); ++k)
+    if (all[k] != all[0])
+      fail<ArgumentError>({.operation = "Trainer.step",
+                           .with = {{"step", std::to_string(steps_)}},
+                           .wrong = fmt::format("the parameters of rank {} differ from those of rank 0", k),
+                           .remedy = "Use devices of one kind on all ranks, and change parameters on all ranks alike"});
+}
+
+TrainerBase::Slot& TrainerBase::slot_for(std::span<const Array> batch, double weight) {
   const auto same = [&](const detail::Owner<Slot>& s) {
-    return s != nullptr && std::ranges::equal(s->arrays, batch, [](const Array& a, const Array& b) {
+    return s != nullptr && s->weight == weight &&
+           std::ranges::equal(s->arrays, batch, [](const Array& a, const Array& b) {
              return a.shape() == b.shape() && a.dtype() == b.dtype();
            });
   };
@@ -92,7 +148,9 @@ TrainerBase::Slot& TrainerBase::slot_for(std::span<const Array> batch) {
     if (!one_device_) at = slots_.begin();
     if (at == slots_.end()) at = std::ranges::find_if(slots_, [](const auto& s) { return s == nullptr; });
     if (at == slots_.end()) {
-      check();  // before eviction, because check() needs the slot's batch if it was not finite
+      // Before eviction, because check() needs the slot's batch if it was not finite. (Not with ranks: they may evict
+      // slots at different steps. The cause of a non-finite number is then looked for in another batch.)
+      if (ranks_ == nullptr) check();
       at = std::ranges::min_element(slots_, {}, [](const auto& s) { return s->last_use; });
       ++dropped_;
     }
@@ -100,7 +158,7 @@ TrainerBase::Slot& TrainerBase::slot_for(std::span<const Array> batch) {
     release(index);
     at->reset();
     auto slot = std::make_unique<Slot>();
-    slot->index = index;
+    slot->index = index, slot->weight = weight;
     for (const Array& a : batch) slot->arrays.push_back(one_device_ ? Array::empty(a.shape(), a.dtype(), device_) : a);
     hold(index, slot->arrays);
     *at = std::move(slot);
@@ -123,9 +181,16 @@ void TrainerBase::fill(Slot& slot, std::span<const Array> batch) {
   slot.filled = true;
 }
 
-Array TrainerBase::step_arrays(std::span<const Array> batch) {
+Array TrainerBase::step_arrays(std::span<const Array> batch, std::optional<double> share) {
   const DeviceScope scope(device_);
-  Slot& slot = slot_for(batch);
+  std::vector<Array> part;
+  if (ranks_ != nullptr && !share) {
+    const std::int64_t samples = detail::samples_of(batch);
+    const auto [begin, size] = detail::part_of_samples(samples, ranks_->size(), ranks_->rank());
+    for (const Array& a : batch) part.push_back(a.rank() == 0 ? a : a.slice(0, begin, begin + size));
+    batch = part, share = static_cast<double>(size) / static_cast<double>(samples);
+  }
+  Slot& slot = slot_for(batch, share.value_or(1));
   const bool update = (steps_ + 1) % accumulate_ == 0;
   const std::uint64_t before = optimiser_->steps(), number = steps_ + 1;
   try {
@@ -139,6 +204,7 @@ Array TrainerBase::step_arrays(std::span<const Array> batch) {
   }
   steps_ = number;
   if (!one_device_) check();
+  if (ranks_ != nullptr && steps_ % compared_every == 0) compare_parameters();
   return slot.loss * 1;  // a copy, because the next step overwrites slot.loss
 }
 
@@ -234,10 +300,30 @@ void TrainerBase::note_loss(Slot& slot, const Array& loss, const Array& finite) 
   assign_all(all);
 }
 
+/// Adds up the loss over the ranks, and the gradients if the step ends with an update, and exchanges the flags. The
+/// sums replace the contents of `rows`. Returns the loss.
+Array TrainerBase::sum_over_ranks(std::vector<Array> rows, const Array& loss, const Array& finite) {
+  std::vector<Assignment> notes = {
+      {exchanged_loss_.slice(0, 0, 1), loss.reshape({1}).astype(exchanged_loss_.dtype())},
+      {exchanged_loss_.slice(0, 1, 2), where(finite, 0, 1).reshape({1}).astype(exchanged_loss_.dtype())}};
+  assign_all(notes);
+  rows.push_back(exchanged_loss_);
+  wrote_ = true;  // the other ranks have this rank's gradients, so the step cannot be restarted
+  Sequence::between([this, rows = std::move(rows)] {
+    wrote_ = true;  // in a replay, too
+    StepFlags flags = std::exchange(flags_to_send_, {});
+    ranks_->sum_step(steps_ + 1, rows, flags);
+    flags_ = flags;
+  });
+  return exchanged_loss_.slice(0, 0, 1).reshape({}).astype(loss.dtype());
+}
+
 void TrainerBase::work(Slot& slot, bool update) {
-  Training mode({.seed = options_.seed, .counter = Counter(counter_)});
+  Training mode(mode_of(0));
   gradient_of(slot.index, [&](Array loss, const detail::Parts& gradient) {
-    const std::vector<Array> rows = detail::pack_parts(gradient, optimiser_->patterns(), summed_.empty());
+    const std::vector<Array> rows =
+        detail::pack_parts(gradient, optimiser_->patterns(), summed_.empty() && ranks_ == nullptr,
+                           ranks_ == nullptr ? nullptr : &exchanged_);
     const bool check = options_.check_finite, scales = precision_.scales();
     loss = loss.reshape({}).to(device_);
     if (slot.loss.rank() != 0 || slot.loss.dtype() != loss.dtype()) slot.loss = Array::zeros({}, loss.dtype());
@@ -249,16 +335,26 @@ void TrainerBase::work(Slot& slot, bool update) {
       if (inverse) row = row * inverse->to(row.device());
       return row;
     };
+    const auto all_finite = [&](const Array& value) {
+      Array finite = isfinite(value);
+      for (const Array& row : rows) finite = finite & all(isfinite(row)).to(device_);
+      return finite.eval();
+    };
+    const auto mean = [&](Array sum) { return unscaled(std::move(sum)) * (1.0 / static_cast<double>(accumulate_)); };
     for (std::size_t i = 0; i < summed_.size(); ++i) {
       Array row = rows[i];
-      row.assign(update ? unscaled(row + summed_[i]) * (1.0 / static_cast<double>(accumulate_)) : row + summed_[i]);
+      row.assign(update && ranks_ == nullptr ? mean(row + summed_[i]) : row + summed_[i]);
+    }
+    Array finite = isfinite(loss);
+    if (ranks_ != nullptr) {
+      loss = sum_over_ranks(update ? rows : std::vector<Array>(), loss,
+                            (check || scales) && !update ? all_finite(loss) : finite);
+      if (update && !summed_.empty())
+        for (Array row : rows) row.assign(mean(row));
+      finite = isfinite(loss) & (exchanged_loss_.slice(0, 1, 2).reshape({}) == 0);
     }
     if (!summed_.empty()) inverse.reset();
-    Array finite = isfinite(loss);
-    if (check || scales) {
-      for (const Array& row : rows) finite = finite & all(isfinite(row)).to(device_);
-      finite.eval();
-    }
+    if ((check || scales) && (ranks_ == nullptr || update)) finite = all_finite(loss);
     // All allocations are made before memory is written. If one fails, nothing has changed.
     std::optional<Array> stopped;
     if (check) stopped = first_nonfinite_;
@@ -301,15 +397,28 @@ void TrainerBase::check() {
   optimiser_->rewind(updates_before_ + steps_ / accumulate_);
   current_queue(device_).upload(counter_.view_for_writing(), &number);
   const auto at = static_cast<std::size_t>(code % slots_.size());
-  Training mode({.seed = options_.seed, .counter = Counter(counter_)});
+  Training mode(mode_of(0));
   detail::Parts looked_at = parts_;
   for (const auto& [path, part] : narrow_)
     if (part->narrowed()) looked_at.emplace_back(path + " as " + std::string(dtype_name(part->dtype())), part);
-  const detail::NotFiniteCause found = detail::find_not_finite(
-      looked_at, slots_[at]->arrays, [&] { return loss_of(at); },
-      [&](const Callback<void(const detail::Parts&)>& use) {
-        gradient_of(at, [&](const Array&, const detail::Parts& gradient) { use(gradient); });
-      });
+  detail::NotFiniteCause found{.text = "", .found = false};
+  if (slots_[at] != nullptr && slots_[at]->weight > 0)
+    found = detail::find_not_finite(
+        looked_at, slots_[at]->arrays, [&] { return loss_of(at); },
+        [&](const Callback<void(const detail::Parts&)>& use) {
+          gradient_of(at, [&](const Array&, const detail::Parts& gradient) { use(gradient); });
+        });
+  if (ranks_ != nullptr) {  // the ranks whose samples are not finite name the cause
+    const std::vector<std::uint64_t> causes = ranks_->gather(!found.found ? 0 : found.in_batch ? 2 : 1);
+    std::string named;
+    int root = 0;
+    for (std::size_t rank = causes.size(); rank-- > 0;)
+      if (causes[rank] != 0)
+        root = static_cast<int>(rank), named = "rank " + std::to_string(rank) + (named.empty() ? "" : ", ") + named;
+    found.text = ranks_->broadcast(found.text, root);
+    found.in_batch = causes[static_cast<std::size_t>(root)] == 2;
+    if (!named.empty()) found.text = "on " + named + ": " + found.text;
+  }
   throw NotFinite(
       error_text(
           {.operation = "Trainer.step",

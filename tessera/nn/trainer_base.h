@@ -12,6 +12,7 @@
 #include "tessera/base/owner.h"
 #include "tessera/nn/any_optimiser.h"
 #include "tessera/nn/batches.h"
+#include "tessera/nn/exchange.h"
 #include "tessera/nn/mode.h"
 #include "tessera/nn/precision.h"
 
@@ -44,6 +45,12 @@ struct TrainerOptions {
   /// are bit-identical for the same split. State, such as BatchNorm's running statistics, is updated on the first
   /// device only. Each device draws its own random numbers. Steps on several devices are not recorded.
   std::vector<Device> devices = {};
+  /// Trains together with other processes (dist::World). All ranks must make the same calls. Each batch is split over
+  /// the ranks, and their gradients are added up in a fixed tree, so that all ranks apply the same update: results are
+  /// bit-identical for the same number of ranks. The trainer starts with the first rank's model and optimiser. The loss
+  /// must be a mean over samples. State, such as BatchNorm's running statistics, is the first rank's. Must outlive the
+  /// trainer. Null: this process trains alone.
+  Exchange* ranks = nullptr;
 };
 
 /// Thrown when a step's loss or gradient is not finite.
@@ -66,7 +73,8 @@ class TrainerBase {
 
   /// Throws NotFinite if a step had a non-finite loss or gradient. To find the operation and the layer, it runs the
   /// step again and checks the result of each operation. Before it throws, it restores the state before that step, so
-  /// training can continue with another batch. Waits for the device.
+  /// training can continue with another batch. Waits for the device. With several ranks, all of them must call it, and
+  /// all throw; the message names the ranks whose samples were not finite.
   void check();
 
   std::uint64_t steps() const { return steps_; }  ///< number of batches processed
@@ -98,9 +106,19 @@ class TrainerBase {
   std::string not_recorded() const;
   std::uint64_t replays() const { return replays_; }  ///< number of steps that were replayed
 
+  /// The ranks that train together, or null if this process trains alone.
+  Exchange* ranks() const { return ranks_; }
+  /// Sets the flags that this rank sends in the next step. Used by fit().
+  void set_flags(StepFlags flags) { flags_to_send_ = flags; }
+  /// Returns the combined flags of all ranks in the last step.
+  const StepFlags& flags() const { return flags_; }
+  /// Copies the model's state (BatchNorm's running statistics, for example) from the first rank to all.
+  void share_state();
+
   /// Calls check(), then saves the parameters and state of the model, the state of the optimiser, counters and the data
   /// position in a safetensors file. The file is replaced atomically. A trainer that loads it continues with
-  /// bit-identical results. `more` is additional metadata. `extra` are additional arrays, which are saved as
+  /// bit-identical results. With several ranks, all call it, the first one writes, and a file resumes on any number of
+  /// ranks. `more` is additional metadata. `extra` are additional arrays, which are saved as
   /// "beside.NAME". Throws the errors of save_safetensors.
   void save(const std::string& path, const std::map<std::string, std::string>& more = {},
             const std::vector<std::pair<std::string, Array>>& extra = {});
@@ -126,7 +144,11 @@ class TrainerBase {
   std::vector<std::string> patterns() const { return optimiser_->patterns(); }
   /// Training mode for a replica.
   TrainingOptions mode_of(std::size_t replica) const;
-  Array step_arrays(std::span<const Array> batch);
+  /// Runs a step. `share` is the fraction of the samples in `batch` if it contains only this rank's samples. Without
+  /// it, `batch` contains the samples of all ranks.
+  Array step_arrays(std::span<const Array> batch, std::optional<double> share = {});
+  /// The fraction of the batch's samples that this rank processes; 1 if it trains alone.
+  double weight_of(std::size_t slot) const;
   std::size_t shapes() const;
 
  private:
@@ -139,7 +161,7 @@ class TrainerBase {
 
   struct Slot;
   struct Recordings;
-  Slot& slot_for(std::span<const Array> batch);
+  Slot& slot_for(std::span<const Array> batch, double weight);
   void fill(Slot& slot, std::span<const Array> batch);
   void work(Slot& slot, bool update);
   void run(Slot& slot, bool update);
@@ -149,6 +171,11 @@ class TrainerBase {
   /// replays since the last comparison.
   std::string differs(const std::string& difference, std::uint64_t unchecked) const;
   void note_loss(Slot& slot, const Array& loss, const Array& finite);
+  Array sum_over_ranks(std::vector<Array> rows, const Array& loss, const Array& finite);
+  void compare_parameters();
+  void take_numbers(const std::map<std::string, std::string>& texts);
+  void share(const std::vector<std::pair<std::string, Array>>& named, const char* what);
+  std::map<std::string, std::string> load_file(const std::string& path);
   std::vector<std::pair<std::string, Array>> kept();
 
   AnyOptimiser optimiser_;
@@ -158,6 +185,7 @@ class TrainerBase {
   detail::Precision precision_;
   Device device_;
   bool one_device_ = true;
+  Exchange* const ranks_;  ///< null if this process trains alone
 
   std::uint64_t steps_ = 0, replays_ = 0, uses_ = 0;
   std::uint64_t updates_before_ = 0;  ///< updates of the optimiser before this trainer's first step
@@ -166,8 +194,11 @@ class TrainerBase {
   std::uint64_t summed_from_ = 0;  ///< value of steps_ at the last mean_loss()
 
   // Arrays with one element, on the device.
-  Array counter_;              ///< u64: number of the running step, from 1
-  Array first_nonfinite_;      ///< u64: 0, or (number of the first non-finite step) * slots_.size() + its slot
+  Array counter_;                 ///< u64: number of the running step, from 1
+  Array first_nonfinite_;         ///< u64: 0, or (number of the first non-finite step) * slots_.size() + its slot
+  std::vector<Array> exchanged_;  ///< buffers for gradients; only with ranks
+  Array exchanged_loss_;          ///< loss, and number of ranks that found non-finite numbers; only with ranks
+  StepFlags flags_, flags_to_send_;
   Array sum_;                  ///< sum of losses since the last mean_loss()
   Array left_out_;             ///< u64: number of non-finite losses since the last mean_loss(); only with a loss scale
   std::vector<Array> summed_;  ///< sums of the gradients for the next update; only with accumulate

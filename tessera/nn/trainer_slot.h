@@ -17,6 +17,7 @@ struct TrainerBase::Slot {
   };
   std::size_t index = 0;
   std::vector<Array> arrays;  ///< each batch is copied here
+  double weight = 1;          ///< fraction of the batch's samples that this rank processes
   bool filled = false;
   Array loss;                       ///< loss of the last step of this shape: one element, in its own dtype
   std::string not_recorded_reason;  ///< why steps of this shape are not recorded; empty if they are
