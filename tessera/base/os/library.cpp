@@ -57,6 +57,24 @@ Library Library::open(std::span<const std::string> names) {
   return library;
 }
 
+Library Library::find_loaded(std::span<const std::string> names) {
+  Library library;
+  const ForkGuard whole;  // protects the loader's lock
+  for (const std::string& name : names) {
+    library.handle_ = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+    library.file_ = name;
+    if (library.handle_ != nullptr) break;
+  }
+  return library;
+}
+
+Library Library::of_program() {
+  Library library;
+  const ForkGuard whole;  // protects the loader's lock
+  library.handle_ = ::dlopen(nullptr, RTLD_NOW | RTLD_LOCAL);
+  return library;
+}
+
 void* Library::symbol(const char* name) const {
   if (handle_ == nullptr) return nullptr;
   const ForkGuard whole;  // protects the loader's lock

@@ -19,6 +19,11 @@ class Library {
   static Library open(std::span<const std::string> names);
   static Library open(const std::string& name) { return open(std::span(&name, 1)); }
 
+  /// Returns the first of `names` that is already loaded in this process. Loads nothing.
+  static Library find_loaded(std::span<const std::string> names);
+  /// Returns the program and the libraries that it is linked with, as one library.
+  static Library of_program();
+
   bool loaded() const { return handle_ != nullptr; }
   /// The name that was opened, or the last one tried.
   const std::string& file() const { return file_; }

@@ -3,12 +3,16 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <map>
 #include <string>
+#include <system_error>
 #include <unordered_set>
+#include <utility>
 
 namespace tessera::os {
 namespace {
@@ -78,11 +82,45 @@ std::vector<pid_t> processes_with(std::string_view variable) {
 
 std::uint64_t start_of(pid_t process) { return number_of(process, 22); }
 
+ProcessWatch::ProcessWatch(pid_t process, std::uint64_t start) {
+#ifdef SYS_pidfd_open
+  descriptor_ = static_cast<int>(::syscall(SYS_pidfd_open, process, 0));
+  // Checked afterwards: the descriptor keeps its process even if the id is used again.
+  if (descriptor_ >= 0 && start_of(process) != start) ::close(std::exchange(descriptor_, -1));
+#else
+  static_cast<void>(process), static_cast<void>(start);
+#endif
+}
+ProcessWatch::~ProcessWatch() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+ProcessWatch::ProcessWatch(ProcessWatch&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+ProcessWatch& ProcessWatch::operator=(ProcessWatch&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+bool ProcessWatch::has_ended() const {
+  pollfd entry{descriptor_, POLLIN, 0};
+  return descriptor_ >= 0 && ::poll(&entry, 1, 0) > 0;
+}
+
 std::uint64_t resident_bytes(pid_t process) {
   const std::string text = small_file(file_of_process(process, "statm"));
   const std::size_t second = text.find(' ');
   if (second == text.npos) return 0;
   return std::strtoull(text.c_str() + second, nullptr, 10) * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+std::vector<std::filesystem::path> ancestor_programs(int count) {
+  std::vector<std::filesystem::path> programs;
+  for (pid_t process = ::getppid(); process > 0 && count > 0; process = parent_of(process), --count) {
+    std::error_code error;
+    programs.push_back(std::filesystem::read_symlink(file_of_process(process, "exe"), error));
+    if (!error) continue;
+    programs.pop_back();
+    break;
+  }
+  return programs;
 }
 
 }  // namespace tessera::os

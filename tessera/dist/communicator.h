@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs collectives one after another, and answers other ranks that wait for this one, also while this rank computes.
+// A thread of the communicator does this. If the transport allows calls from other threads, collectives run on the
+// calling thread instead, because waking a thread takes longer than a short message. Internal.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tessera/base/callback.h"
+#include "tessera/base/os/process_tree.h"
+#include "tessera/dist/call.h"
+#include "tessera/dist/transport.h"
+
+namespace tessera::dist {
+
+class Communicator;
+
+/// The running collective, for the function that implements it (collectives.h). Used on the communicator's thread.
+class Round {
+ public:
+  struct Outgoing {
+    int to;
+    std::span<const std::byte> data;
+  };
+  struct Incoming {
+    int from;
+    std::span<std::byte> data;
+  };
+  int rank() const;
+  int size() const;
+  /// Sends and receives one message each, and waits for all of them. Checks that the senders made the same call. Throws
+  /// MismatchError or ConnectionError.
+  void exchange(std::span<const Outgoing> out, std::span<const Incoming> in);
+
+ private:
+  friend class Communicator;
+  explicit Round(Communicator& communicator) : communicator_(communicator) {}
+  Communicator& communicator_;
+};
+
+class Communicator {
+ public:
+  /// Starts the thread, which calls `open`. Rethrows its exception.
+  explicit Communicator(Callback<std::unique_ptr<Transport>()> open);
+  /// Tells the other ranks that this one has ended. Does not wait for them, except in MPI_Finalize.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const std::string& name() const { return name_; }  ///< the transport's
+  /// Sets how long a wait keeps its core before it sleeps between tests. Call it before other collectives.
+  void set_spinning(std::chrono::microseconds spinning) { spinning_ = spinning; }
+
+  /// Runs a collective and waits for its end. Rethrows its exception. After an exception, all later calls throw.
+  void run(const Call& call, const Callback<void(Round&)>& work);
+  /// Ends the job with an error while this rank waits for `rank`, if this process of the same machine has ended.
+  void watch(int rank, pid_t process, std::uint64_t start);
+  /// Number of collectives that have run.
+  std::uint64_t count() const { return count_; }
+  /// Payload bytes that this rank has sent so far, and the number of messages.
+  std::uint64_t sent_bytes() const { return sent_bytes_; }
+  std::uint64_t sent_messages() const { return sent_messages_; }
+
+ private:
+  friend class Round;
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::size_t inline_bytes = 32768;  ///< longer data are sent as messages of their own
+  static constexpr std::size_t kept_calls = 16;
+
+  /// Kinds of messages outside of collectives: questions and answers of ranks that wait, and the end of a rank.
+  enum class Notice : std::uint32_t { ping, pong, failed, mismatched, ended, left, which_call, call };
+  /// A message outside of collectives.
+  struct Control {
+    Notice kind;
+    std::uint32_t unused = 0;
+    std::uint64_t number = 0;  ///< collectives that the sender has completed; in which_call: number of the collective
+    char text[1008];
+  };
+  struct Command {
+    Call call;
+    const Callback<void(Round&)>* work;
+    std::exception_ptr error;
+    std::atomic<bool> done = false;
+  };
+  struct Peer {
+    Clock::time_point last_sign;  ///< when the last message of this rank arrived
+    Clock::time_point pinged;     ///< when the last ping was sent
+    std::string doing, call;      ///< its last answers to ping and which_call
+    bool ended = false;
+    std::uint64_t ended_after = 0;
+    bool left = false;               ///< ended after an error
+    os::ProcessWatch process;        ///< if it runs on the same machine
+    std::vector<std::byte> out, in;  ///< envelopes with short data
+
+    bool has_left() const { return ended || left || process.has_ended(); }
+  };
+
+  static void end_all();
+  void stop();
+  void main();
+  void serve(Command& command);
+  void poll_idle();
+  void wait_for_ends();
+  void close();
+
+  void exchange(std::span<const Round::Outgoing> out, std::span<const Round::Incoming> in);
+  void verify(const Envelope& theirs, int from, std::uint64_t bytes);
+  std::string ask_for_call(int rank, std::uint64_t number);
+  /// Waits until `done()` returns true. `peers` returns the ranks that have not answered yet.
+  void wait(const Callback<bool()>& done, const Callback<std::vector<int>()>& peers);
+  void supervise(Clock::time_point begun, Clock::time_point& reported, const std::vector<int>& peers);
+  void report_death(int rank);
+  [[noreturn]] void abort_job(const std::string& why);
+
+  void poll_control();
+  void handle(const Control& message, int from);
+  void send_control(int to, Notice kind, const std::string& text, std::optional<std::uint64_t> number = {});
+  void receive_control();
+  std::string doing() const;
+  std::string last_call() const;
+  void report_failure(Notice kind, const std::string& text) noexcept;
+  void set_failure(Notice kind, const std::string& text);
+  void throw_failure() const;
+
+  std::unique_ptr<Transport> transport_;
+  int rank_ = 0, size_ = 1;
+  std::string name_;
+  std::thread thread_;
+  int exceptions_;  ///< uncaught exceptions when this object was created
+
+  std::mutex transport_lock_;  ///< held while functions of the transport are called
+  std::mutex lock_;
+  std::condition_variable wake_;
+  std::deque<Command*> commands_;
+  std::atomic<bool> stop_ = false, left_by_exception_ = false;
+  std::atomic<std::thread::id> user_;  ///< the thread that runs a collective itself
+
+  // The members below are used by the thread that holds `transport_lock_`.
+  const Clock::duration timeout_;
+  Clock::duration spinning_ = std::chrono::microseconds(20);
+  std::vector<Peer> peers_;
+  std::array<Call, kept_calls> calls_;  ///< the last calls, by number
+  std::uint64_t hash_ = 0;
+  const Call* running_ = nullptr;
+  std::uint64_t step_ = 0;  ///< last training step
+  struct Outbox {
+    Transfer transfer;
+    Control message;
+  };
+  std::list<Outbox> outbox_;
+  Control inbox_;
+  Transfer inbox_transfer_;
+  bool failed_ = false, mismatched_ = false, other_failed_ = false;
+  std::string failure_;
+
+  std::atomic<std::uint64_t> count_ = 0, sent_bytes_ = 0, sent_messages_ = 0;
+};
+
+}  // namespace tessera::dist

@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/dist/world.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <map>
+#include <thread>
+
+#include "tessera/array/history.h"
+#include "tessera/base/os/process_tree.h"
+#include "tessera/base/os/processor.h"
+#include "tessera/base/os/system.h"
+#include "tessera/base/sha256.h"
+#include "tessera/device/memory/storage.h"
+#include "tessera/dist/collectives.h"
+#include "tessera/dist/launcher.h"
+#include "tessera/dist/mpi_transport.h"
+#include "tessera/dist/thread_transport.h"
+
+namespace tessera::dist {
+
+namespace {
+
+/// What each rank sends to all others at the start.
+struct Introduction {
+  char version[32] = {};
+  char host[128] = {};
+  char boot[40] = {};  ///< distinguishes machines with the same name
+  std::int32_t process = 0;
+  std::uint64_t start = 0;  ///< start time of the process
+  char affinity[68] = {};   ///< hash of the affinity mask
+};
+
+void store(std::span<char> to, const std::string& text) {
+  std::memcpy(to.data(), text.data(), std::min(text.size(), to.size() - 1));
+}
+
+std::span<std::byte> writable_bytes(auto& values) { return std::as_writable_bytes(std::span(values)); }
+
+Call call_of(Collective kind, const std::source_location& where) {
+  return {.kind = kind, .file = where.file_name(), .line = where.line()};
+}
+
+Call call_of(Collective kind, const Array& x, Reduce how, const std::source_location& where) {
+  Call call = call_of(kind, where);
+  call.how = how, call.dtype = x.dtype(), call.count = static_cast<std::uint64_t>(x.size());
+  return call;
+}
+
+std::uint64_t bytes_of(const Array& x) { return static_cast<std::uint64_t>(x.size()) * dtype_size(x.dtype()); }
+
+void check_plain(const char* operation, const Array& x) {
+  ::tessera::detail::check_no_history(operation, x, "and collectives have no gradient", "Pass stop_gradient(x)");
+}
+
+void check_root(const char* operation, const World& world, int root) {
+  if (root < 0 || root >= world.size())
+    fail<ArgumentError>({.operation = operation,
+                         .with = {{"root", std::to_string(root)}, {"ranks", std::to_string(world.size())}},
+                         .wrong = "there is no such rank"});
+}
+
+/// Describes the first line in which two texts differ.
+std::string first_difference(const std::string& theirs, const std::string& ours) {
+  const auto [a, b] = std::ranges::mismatch(theirs, ours);
+  const auto line_at = [](const std::string& text, std::string::const_iterator at) {
+    const auto begin = std::find(std::make_reverse_iterator(at), text.rend(), '\n').base();
+    const std::string line(begin, std::find(at, text.end(), '\n'));
+    return line.empty() ? std::string("nothing") : line;
+  };
+  return fmt::format("{} instead of {}", line_at(ours, b), line_at(theirs, a));
+}
+
+/// Copies host memory to an array.
+void upload(const Array& to, const std::byte* from) {
+  if (to.size() == 0) return;
+  if (to.contiguous()) {
+    current_queue(to.device()).upload(to.view_for_writing(), from);
+  } else {
+    Array whole = Array::empty(to.shape(), to.dtype(), to.device());
+    upload(whole, from);
+    Array(to).assign(whole);
+  }
+}
+
+/// The elements of an array in host memory: in place if the host can address them, else a copy.
+class HostData {
+ public:
+  explicit HostData(const Array& x) : array_(x) {
+    const std::size_t size = bytes_of(x);
+    if (x.size() != 0 && x.contiguous() && x.view().storage->allocation().host) {
+      access_.emplace(x.host_access());
+      bytes = {static_cast<std::byte*>(access_->data()), size};
+    } else {
+      copy_.resize(size);
+      x.download(copy_.data());
+      bytes = copy_;
+    }
+  }
+  /// Stores the elements in the array, if they are a copy.
+  void store() const {
+    if (!access_) upload(array_, copy_.data());
+  }
+  std::span<std::byte> bytes;
+
+ private:
+  const Array array_;
+  std::optional<HostAccess> access_;
+  std::vector<std::byte> copy_;
+};
+
+}  // namespace
+
+struct World::State {
+  std::unique_ptr<Communicator> communicator;  ///< null: one rank
+  std::vector<RankInfo> ranks;
+  int rank = 0, size = 1, local_rank = 0, local_size = 0;
+  std::string name;
+
+  /// Runs a collective, unless there is only one rank.
+  void run(const Call& call, const Callback<void(Round&)>& work) {
+    if (communicator) communicator->run(call, work);
+  }
+
+  void join(Callback<std::unique_ptr<Transport>()> open, bool divides_cores) {
+    communicator = std::make_unique<Communicator>(std::move(open));
+    rank = communicator->rank(), size = communicator->size(), name = communicator->name();
+    introduce(divides_cores);
+  }
+  void introduce(bool divides_cores);
+};
+
+struct WorldAccess {
+  static World::State& state(World& world) { return *world.state_; }
+};
+
+void World::State::introduce(bool divides_cores) {
+  Introduction mine;
+  store(mine.version, TESSERA_VERSION);
+  store(mine.host, os::host_name());
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  store(mine.boot, boot);
+  mine.process = os::process_id();
+  mine.start = os::start_of(mine.process);
+  store(mine.affinity, sha256(os::affinity_text()));
+  std::vector<Introduction> all(static_cast<std::size_t>(size), mine);
+  run({.kind = Collective::all_gather, .count = sizeof mine},
+      [&](Round& round) { all_gather(round, std::as_bytes(std::span(&mine, 1)), writable_bytes(all)); });
+  const std::string host = mine.host;
+  unsigned same_cores = 0;
+  for (int k = 0; k < size; ++k) {
+    const Introduction& other = all[static_cast<std::size_t>(k)];
+    if (std::strcmp(other.version, mine.version) != 0)
+      fail<ConnectionError>(
+          {.operation = "World",
+           .with = {{"rank " + std::to_string(rank), mine.version}, {"rank " + std::to_string(k), other.version}},
+           .wrong = "the ranks run different versions of Tessera",
+           .remedy = "Install the same version on all machines"});
+    ranks.push_back({.rank = k, .host = other.host, .process = other.process});
+    if (ranks.back().host != host || std::strcmp(other.boot, mine.boot) != 0) continue;
+    if (k == rank) local_rank = local_size;
+    ++local_size;
+    if (std::strcmp(other.affinity, mine.affinity) == 0) ++same_cores;
+    if (other.process != mine.process) communicator->watch(k, other.process, other.start);
+  }
+  // A wait that keeps its core is faster, but other ranks may need the core.
+  if (communicator && same_cores <= os::usable_cores()) communicator->set_spinning(std::chrono::microseconds(200));
+  if (divides_cores) os::set_machine_share({static_cast<unsigned>(local_rank), same_cores});
+}
+
+World::World() : state_(std::make_unique<State>()) {
+  if (const std::optional<Launch> launch = find_launch())
+    state_->join([launch] { return open_mpi(*launch); }, true);
+  else
+    state_->introduce(false);
+}
+
+World::World(MpiCommunicator communicator) : state_(std::make_unique<State>()) {
+  state_->join([communicator] { return adopt_mpi(communicator.handle); }, true);
+}
+
+World::World(Callback<std::unique_ptr<Transport>()> open) : state_(std::make_unique<State>()) {
+  state_->join(std::move(open), false);
+}
+
+World::~World() = default;
+
+int World::rank() const { return state_->rank; }
+int World::size() const { return state_->size; }
+int World::local_rank() const { return state_->local_rank; }
+int World::local_size() const { return state_->local_size; }
+const std::vector<RankInfo>& World::ranks() const { return state_->ranks; }
+const std::string& World::name() const { return state_->name; }
+std::uint64_t World::sent_bytes() const { return state_->communicator ? state_->communicator->sent_bytes() : 0; }
+std::uint64_t World::sent_messages() const { return state_->communicator ? state_->communicator->sent_messages() : 0; }
+
+void World::barrier(std::source_location where) {
+  state_->run(call_of(Collective::barrier, where), [](Round& round) { dist::barrier(round); });
+}
+
+void World::sum_step(std::uint64_t step, std::span<const Array> rows, StepFlags& flags) {
+  if (size() == 1) return;
+  // Arrays of one dtype are exchanged together. The flags are numbers: how many ranks want to stop, and whether the
+  // first one wants to report.
+  struct Group {
+    std::vector<const Array*> arrays;
+    std::vector<std::byte> data;
+  };
+  std::map<DType, Group> groups;
+  const Array sent_flags = Array::from(std::vector<float>{flags.stop ? 1.f : 0.f, flags.report && first() ? 1.f : 0.f},
+                                       {}, Device{Backend::cpu});
+  for (const Array& row : rows) groups[row.dtype()].arrays.push_back(&row);
+  groups[DType::f32].arrays.push_back(&sent_flags);
+  Call call{.kind = Collective::training_step, .step = step};
+  for (auto& [dtype, group] : groups) {
+    std::uint64_t bytes = 0;
+    for (const Array* a : group.arrays) bytes += bytes_of(*a);
+    group.data.resize(bytes);
+    bytes = 0;
+    for (const Array* a : group.arrays) a->download(group.data.data() + bytes), bytes += bytes_of(*a);
+    call.count += bytes / dtype_size(dtype);
+  }
+  call.dtype = DType::f32;
+  state_->run(call, [&](Round& round) {
+    for (auto& [dtype, group] : groups) dist::all_reduce(round, Reduce::sum, dtype, group.data);
+  });
+  for (auto& [dtype, group] : groups) {
+    const std::byte* at = group.data.data();
+    for (const Array* a : group.arrays) {
+      if (a != &sent_flags) upload(*a, at);
+      at += bytes_of(*a);
+    }
+  }
+  float received[2];
+  const std::vector<std::byte>& floats = groups[DType::f32].data;
+  std::memcpy(received, floats.data() + floats.size() - sizeof received, sizeof received);
+  flags.stop = received[0] > 0, flags.report = received[1] > 0;
+}
+
+void World::sum(std::span<const Array> arrays) {
+  for (const Array& a : arrays) {
+    Array target = a;
+    all_reduce_into(*this, target);
+  }
+}
+
+void World::broadcast(std::span<const Array> arrays, const std::string& what) {
+  std::string layout = what + "\n";
+  for (const Array& a : arrays) layout += fmt::format("{} {}\n", to_string(a.shape()), dtype_name(a.dtype()));
+  detail::broadcast_arrays(*this, arrays, layout, 0, {});
+}
+
+namespace {
+
+std::string broadcast_text(World& world, const std::string& text, int root, const std::source_location& where) {
+  if (world.size() == 1) return text;
+  std::uint64_t length = text.size();
+  std::string out = text;
+  Call call = call_of(Collective::broadcast, where);
+  call.root = root;
+  WorldAccess::state(world).run(call, [&](Round& round) {
+    dist::broadcast(round, std::as_writable_bytes(std::span(&length, 1)), root);
+    out.resize(length);
+    dist::broadcast(round, writable_bytes(out), root);
+  });
+  return out;
+}
+
+std::vector<std::uint64_t> gather_numbers(World& world, std::uint64_t number, const std::source_location& where) {
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(world.size()), number);
+  WorldAccess::state(world).run(call_of(Collective::agree, where), [&](Round& round) {
+    all_gather(round, std::as_bytes(std::span(&number, 1)), writable_bytes(all));
+  });
+  return all;
+}
+
+}  // namespace
+
+std::string World::broadcast(const std::string& text, int root) { return broadcast_text(*this, text, root, {}); }
+std::vector<std::uint64_t> World::gather(std::uint64_t number) { return gather_numbers(*this, number, {}); }
+
+void all_reduce_into(World& world, Array& x, Reduce how, std::source_location where) {
+  check_reduce("all_reduce", how, x.dtype());
+  if (world.size() == 1) return;
+  const HostData data(x);
+  WorldAccess::state(world).run(call_of(Collective::all_reduce, x, how, where),
+                                [&](Round& round) { dist::all_reduce(round, how, x.dtype(), data.bytes); });
+  data.store();
+}
+
+Array all_reduce(World& world, const Array& x, Reduce how, std::source_location where) {
+  check_plain("all_reduce", x);
+  Array out = x.copy();
+  all_reduce_into(world, out, how, where);
+  return out;
+}
+
+Array reduce(World& world, const Array& x, int root, Reduce how, std::source_location where) {
+  check_plain("reduce", x);
+  check_reduce("reduce", how, x.dtype());
+  check_root("reduce", world, root);
+  if (world.size() == 1) return x;
+  std::vector<std::byte> data(bytes_of(x)), result(world.rank() == root ? data.size() : 0);
+  x.download(data.data());
+  Call call = call_of(Collective::reduce, x, how, where);
+  call.root = root;
+  WorldAccess::state(world).run(call, [&](Round& round) { dist::reduce(round, how, x.dtype(), data, result, root); });
+  if (world.rank() != root) return x;
+  const Array out = Array::empty(x.shape(), x.dtype(), x.device());
+  upload(out, result.data());
+  return out;
+}
+
+Array all_gather(World& world, const Array& x, std::source_location where) {
+  check_plain("all_gather", x);
+  std::vector<std::byte> data(bytes_of(x)), result(data.size() * static_cast<std::size_t>(world.size()));
+  if (world.size() == 1) return x.unsqueeze(0);
+  x.download(data.data());
+  WorldAccess::state(world).run(call_of(Collective::all_gather, x, Reduce::sum, where),
+                                [&](Round& round) { dist::all_gather(round, data, result); });
+  Shape shape = x.shape();
+  shape.insert(shape.begin(), world.size());
+  const Array out = Array::empty(shape, x.dtype(), x.device());
+  upload(out, result.data());
+  return out;
+}
+
+Array reduce_scatter(World& world, const Array& x, Reduce how, std::source_location where) {
+  check_plain("reduce_scatter", x);
+  check_reduce("reduce_scatter", how, x.dtype());
+  if (x.rank() == 0 || x.shape(0) % world.size() != 0)
+    fail<ShapeError>({.operation = "reduce_scatter",
+                      .with = {{"shape", to_string(x.shape())}, {"ranks", std::to_string(world.size())}},
+                      .wrong = "axis 0 cannot be divided by the number of ranks"});
+  if (world.size() == 1) return x;
+  std::vector<std::byte> data(bytes_of(x)), result(data.size() / static_cast<std::size_t>(world.size()));
+  x.download(data.data());
+  WorldAccess::state(world).run(call_of(Collective::reduce_scatter, x, how, where),
+                                [&](Round& round) { dist::reduce_scatter(round, how, x.dtype(), data, result); });
+  Shape shape = x.shape();
+  shape[0] /= world.size();
+  const Array out = Array::empty(shape, x.dtype(), x.device());
+  upload(out, result.data());
+  return out;
+}
+
+namespace detail {
+
+void broadcast_arrays(World& world, std::span<const Array> arrays, const std::string& layout, int root,
+                      std::source_location where) {
+  check_root("broadcast", world, root);
+  if (world.size() == 1) return;
+  // The arrays are compared before they are copied.
+  const std::string theirs = broadcast_text(world, layout, root, where);
+  const std::vector<std::uint64_t> equal = gather_numbers(world, theirs == layout ? 1 : 0, where);
+  if (const auto other = std::ranges::find(equal, 0u); other != equal.end()) {
+    const auto differs = static_cast<int>(other - equal.begin());
+    fail<MismatchError>({.operation = "broadcast",
+                         .wrong = fmt::format("the arrays of rank {} are not those of rank {}: {}", differs, root,
+                                              world.broadcast(first_difference(theirs, layout), differs)),
+                         .remedy = "All ranks must create the same structure before it is copied"});
+  }
+  std::uint64_t bytes = 0;
+  for (const Array& a : arrays) bytes += bytes_of(a);
+  std::vector<std::byte> data(bytes);
+  bytes = 0;
+  for (const Array& a : arrays) {
+    if (world.rank() == root) a.download(data.data() + bytes);
+    bytes += bytes_of(a);
+  }
+  Call call = call_of(Collective::broadcast, where);
+  call.root = root, call.count = bytes;
+  WorldAccess::state(world).run(call, [&](Round& round) { dist::broadcast(round, data, root); });
+  if (world.rank() == root) return;
+  bytes = 0;
+  for (const Array& a : arrays) upload(a, data.data() + bytes), bytes += bytes_of(a);
+}
+
+}  // namespace detail
+
+void threads(int n, const Callback<void(World&)>& f) {
+  if (n < 1)
+    fail<ArgumentError>(
+        {.operation = "threads", .with = {{"n", std::to_string(n)}}, .wrong = "at least one rank is needed"});
+  std::vector<std::unique_ptr<Transport>> transports = thread_transports(n);
+  std::vector<std::exception_ptr> errors(static_cast<std::size_t>(n));
+  std::vector<std::thread> running;
+  for (std::size_t k = 0; k < transports.size(); ++k)
+    running.emplace_back([&, k] {
+      try {
+        World world([&] { return std::move(transports[k]); });
+        f(world);
+      } catch (...) {
+        errors[k] = std::current_exception();
+      }
+    });
+  for (std::thread& t : running) t.join();
+  for (const std::exception_ptr& e : errors)
+    if (e) std::rethrow_exception(e);
+}
+
+}  // namespace tessera::dist
