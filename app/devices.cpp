@@ -5,18 +5,52 @@
 #include <algorithm>
 
 #include "command.h"
+#include "ranks.h"
 #include "survey.h"
+#include "terminal.h"
 #include "tessera/base/error.h"
+#include "tessera/base/os/processor.h"
+#include "tessera/base/printable.h"
 
 namespace tessera::app {
 namespace {
 
 struct DevicesArguments {
-  bool json = false, list_only = false, rescan = false;
+  bool json = false, list_only = false, rescan = false, all_ranks = false;
 };
+
+/// Prints one line for each rank: its machine, and the device that it uses.
+int list_ranks(dist::World& world, bool json) {
+  using Json = nlohmann::ordered_json;
+  const dist::RankInfo& mine = world.ranks()[static_cast<std::size_t>(world.rank())];
+  Json row = {{"rank", mine.rank}, {"host", mine.host}, {"process", mine.process}, {"cores", os::usable_cores()}};
+  try {
+    const Device device = current_device();
+    row["device"] = to_string(device), row["name"] = device_info(device).name;
+    row["why"] = why_current_device(json ? Detail::full : Detail::brief);
+  } catch (const Error& e) {
+    row["device"] = nullptr, row["why"] = e.what();
+  }
+  Json all = Json::array();
+  for (int k = 0; k < world.size(); ++k)
+    all.push_back(Json::parse(world.broadcast(row.dump(-1, ' ', false, Json::error_handler_t::replace), k)));
+  if (json) {
+    app::print("{}\n", all.dump(2));
+    return success;
+  }
+  std::size_t width = 7;
+  for (const Json& r : all) width = std::max(width, text_width(r["host"].get<std::string>()));
+  app::print("rank  {}  cores  device\n", padded("machine", width));
+  for (const Json& r : all)
+    app::print("{:<4}  {}  {:<5}  {}\n", r["rank"].get<int>(),
+               padded(printable_line(r["host"].get<std::string>()), width), r["cores"].get<unsigned>(),
+               wrapped(r["why"].get<std::string>(), width + 15, columns(output()), width + 15));
+  return success;
+}
 
 int run_devices(const DevicesArguments& options) {
   if (options.rescan) rescan();
+  if (options.all_ranks) return run_on_ranks([&](dist::World& world) { return list_ranks(world, options.json); });
   Table table;
   const Row row = [&](const Survey& so_far) { table.backend(so_far.backends.back(), so_far); };
   const Survey s = survey(options.list_only, options.json ? Row() : row);
@@ -40,6 +74,8 @@ Command devices_command(CLI::App& program) {
   CLI::App* sub = program.add_subcommand("devices", "List the devices of this machine, and why each is or is not used");
   sub->add_flag("--json", options->json, "Print JSON: memory in bytes; unknown values are null or \"\"");
   sub->add_flag("--list-only", options->list_only, "Only list: open no device, run nothing, and omit free memory");
+  sub->add_flag("--all-ranks", options->all_ranks,
+                "List the processes that mpirun started, their machines, and the device that each uses");
   sub->add_flag("--rescan", options->rescan, "Discard cached answers of drivers, and probe them again");
   sub->footer(
       R"(Opens each device and runs a small kernel on it, whose result is checked. States, from best to worst:
@@ -60,7 +96,8 @@ after ten minutes. `tessera doctor` shows more details, and measures the devices
 Examples:
   tessera devices
   tessera devices --json | jq -r .current.why
-  TESSERA_DEVICE=opencl tessera devices)");
+  TESSERA_DEVICE=opencl tessera devices
+  mpirun -n 4 tessera devices --all-ranks)");
   return {sub, [options] { return run_devices(*options); }};
 }
 

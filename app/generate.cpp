@@ -227,7 +227,7 @@ int run_generate(GenerateArguments o) {
     print_stats(model);
   if (verified) eprint("\nkernels rerun on {}:\n{}", to_string(*reference), to_string(*verified));
   if (verified && !verified->agrees()) return failed;
-  return stop_requested() ? interrupted : success;
+  return stop_requested() ? interrupt_code() : success;
 }
 
 }  // namespace

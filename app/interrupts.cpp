@@ -19,7 +19,10 @@ std::atomic<bool> asked = false, keeps = false, overwrites_line = false, marked 
 std::atomic<const char*> says = "";
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<const char*>::is_always_lock_free);
 
-extern "C" void on_interrupt(int) {
+std::atomic<int> received = SIGINT;
+
+extern "C" void on_interrupt(int signal) {
+  received = signal;
   if (!keeps) {  // a signal handler may only call async-signal-safe functions
     const auto put = [](std::string_view text) {
       if (::write(STDERR_FILENO, text.data(), text.size()) < 0) return;
@@ -27,10 +30,10 @@ extern "C" void on_interrupt(int) {
     if (overwrites_line) put("\r\x1b[K");
     put(says.load());
     put("\n");
-    ::_exit(interrupted);
+    ::_exit(128 + signal);
   }
   asked = true;
-  std::signal(SIGINT, SIG_DFL);
+  std::signal(signal, SIG_DFL);
 }
 
 // The handler writes a byte to this pipe to wake poll(). A signal alone would not always wake it: it may arrive just
@@ -51,18 +54,21 @@ void drain_marks() {
 }  // namespace
 
 void catch_interrupts(const char* nothing, bool overwrites) {
-  struct sigaction now {};
-  if (::sigaction(SIGINT, nullptr, &now) != 0 || now.sa_handler == SIG_IGN) return;
   says = nothing;
   overwrites_line = overwrites;
-  std::signal(SIGINT, on_interrupt);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    struct sigaction now {};
+    if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) std::signal(signal, on_interrupt);
+  }
 }
 
 void enable_graceful_stop() { keeps = true; }
 bool stop_requested() { return asked; }
+int interrupt_code() { return 128 + received; }
 
 void mark_interrupts() {
   struct sigaction now {};
+  if (::sigaction(SIGTERM, nullptr, &now) == 0 && now.sa_handler == on_interrupt) std::signal(SIGTERM, SIG_DFL);
   if (::sigaction(SIGINT, nullptr, &now) != 0 || now.sa_handler == SIG_IGN) return;
   int ends[2];
   if (::pipe(ends) == 0) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ctrl-C handling for commands that have results to save. The first Ctrl-C requests a stop at the next safe point, and
-// the second one ends the program. As long as there is nothing to save, the first Ctrl-C ends the program, because the
-// next safe point may be seconds away while a driver compiles kernels.
+// Handling of Ctrl-C and SIGTERM for commands that have results to save. The first signal requests a stop at the next
+// safe point, and the second one ends the program. As long as there is nothing to save, the first one ends the program,
+// because the next safe point may be seconds away while a driver compiles kernels.
 #pragma once
 
 namespace tessera::app {
@@ -12,6 +12,9 @@ namespace tessera::app {
 void catch_interrupts(const char* nothing, bool overwrites);
 void enable_graceful_stop();  ///< Call this as soon as there is something to save.
 bool stop_requested();
+/// The exit code of a program that was ended by the signal: 130 for Ctrl-C, 143 for SIGTERM. 130 if another process of
+/// the job received it.
+int interrupt_code();
 
 /// Installs a different handler: Ctrl-C sets a flag and wakes wait_for_input(). A second Ctrl-C before take_interrupt()
 /// ends the program. Does nothing if Ctrl-C is ignored.

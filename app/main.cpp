@@ -46,7 +46,7 @@ void print_error(std::string_view text) noexcept {
   try {
     const std::string safe = printable_text(text);  // arguments may contain control characters
     const bool broken = os::is_terminal(stderr) && text.find('\n') == std::string_view::npos;
-    const std::string whole = fmt::format("{} {}\n", Style(stderr).bad(prefix),
+    const std::string whole = fmt::format("{}{} {}\n", error_prefix(), Style(stderr).bad(prefix),
                                           broken ? wrapped(safe, 4, columns(stderr), prefix.size() + 1) : safe);
     std::fwrite(whole.data(), 1, whole.size(), stderr);
   } catch (const std::exception&) {

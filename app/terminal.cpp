@@ -45,12 +45,21 @@ std::FILE* set_output_apart() {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
+std::FILE* dropped = nullptr;  ///< the stream of a rank that does not print
+std::string rank_prefix;
+
 }  // namespace
 
 std::FILE* output() {
   static std::FILE* const stream = set_output_apart();
-  return stream;
+  return dropped != nullptr ? dropped : stream;
 }
+
+void mark_rank(std::string prefix, bool prints) {
+  rank_prefix = std::move(prefix);
+  if (!prints) dropped = std::fopen("/dev/null", "w");
+}
+const std::string& error_prefix() { return rank_prefix; }
 
 std::size_t columns(std::FILE* stream) {
   winsize size{};

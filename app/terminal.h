@@ -21,6 +21,12 @@ void print(fmt::format_string<T...> format, T&&... values) {
   fmt::print(output(), format, std::forward<T>(values)...);
 }
 
+/// For one of several processes that share a terminal. Errors start with `prefix`, and unless `prints` is true, the
+/// program's own output is dropped.
+void mark_rank(std::string prefix, bool prints);
+/// The prefix of errors; empty by default.
+const std::string& error_prefix();
+
 /// Writes to standard error. Write errors are ignored, because results are only on standard output.
 template <class... T>
 void eprint(fmt::format_string<T...> format, T&&... values) {

@@ -2,6 +2,7 @@
 // `tessera train`: trains example networks.
 #include <vector>
 
+#include "ranks.h"
 #include "train/train_commands.h"
 
 namespace tessera::app {
@@ -16,10 +17,11 @@ Examples:
   tessera train digits
   tessera train digits --out digits.safetensors --svg curve.svg
   tessera train spirals --arms 3
-  tessera train lm --text book.txt)");
+  tessera train lm --text book.txt
+  mpirun -n 4 tessera train digits     each batch is split over four processes (docs/machines.md))");
   return {sub, [tasks] {
             for (const Command& task : tasks)
-              if (task.options->parsed()) return task.run();
+              if (task.options->parsed()) return run_on_ranks([&](dist::World&) { return task.run(); });
             return static_cast<int>(usage);
           }};
 }

@@ -104,16 +104,24 @@ int run_digits(const DigitsArguments& o) {
   const TrainSettings settings = settings_of("digits", o, digits_defaults);
   const std::unique_ptr<Learner> learner = learner_for(settings);
   const Digits digits = load_digits(digits_folder());
+  // Each rank makes only its own samples, unless there are more ranks than samples.
+  const auto size = static_cast<std::int64_t>(settings.batch);
+  detail::SampleRange mine{0, size};
+  if (ranks() != nullptr && ranks()->size() <= size)
+    mine = detail::part_of_samples(size, ranks()->size(), ranks()->rank());
   const auto batch = [&](std::uint64_t step) {
-    const auto size = static_cast<std::int64_t>(settings.batch);
-    return samples(digits.train, digits.train_labels, settings.seed, step * settings.batch, size);
+    return samples(digits.train, digits.train_labels, settings.seed,
+                   step * settings.batch + static_cast<std::uint64_t>(mine.begin), mine.size);
   };
   if (!o.image.empty()) {
     resume(*learner, settings);
     return predict(o, *learner);
   }
   const Batch held_out = samples(digits.held_out, digits.held_out_labels, held_out_seed, 0, held_out_samples);
-  const Trained trained = train(*learner, settings, o, classes_of(*learner, batch, held_out));
+  TrainData data = classes_of(*learner, batch, held_out);
+  if (mine.size != size) data.share = static_cast<double>(mine.size) / static_cast<double>(size);
+  const Trained trained = train(*learner, settings, o, data);
+  if (!is_first_rank()) return exit_code(trained);
   const auto wrong = confusions(held_out, trained.held_out);
   TrainReport out{.settings = settings,
                   .options = o,

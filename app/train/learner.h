@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "ranks.h"
 #include "tessera/nn/losses.h"
 #include "tessera/nn/trainer.h"
 #include "tessera/nn/verify/layer_list.h"
@@ -21,7 +22,8 @@ class Learner {
  public:
   virtual ~Learner() = default;
   virtual TrainerBase& trainer() = 0;
-  virtual void step(const Batch& batch) = 0;
+  /// Runs a step. `share` is the fraction of the whole batch if `batch` contains only this rank's samples.
+  virtual void step(const Batch& batch, std::optional<double> share = {}) = 0;
   virtual Array predict(const Array& x) const = 0;  ///< Returns logits, computed in inference mode.
   virtual std::int64_t parameter_count() const = 0;
   /// Returns the description of the layers that `tessera verify-model` needs, or an empty string if the model is not a
@@ -67,11 +69,11 @@ class ModelLearner final : public Learner {
                    const Array logits = m(b.x);
                    return cross_entropy(logits.rank() > 2 ? logits.reshape({-1, logits.shape(-1)}) : logits, b.y);
                  },
-                 {.seed = o.seed, .clip_norm = o.clip_norm, .precision = {.dtype = o.precision}}) {}
+                 {.seed = o.seed, .clip_norm = o.clip_norm, .precision = {.dtype = o.precision}, .ranks = ranks()}) {}
 
   TrainerBase& trainer() override { return trainer_; }
-  void step(const Batch& batch) override {
-    const Array loss = trainer_.step(batch);
+  void step(const Batch& batch, std::optional<double> share) override {
+    const Array loss = trainer_.step(batch, share);
     losses_ += where(isfinite(loss), loss, 0);  // a step with a non-finite loss is skipped or ends the training
   }
   Array predict(const Array& x) const override { return trainer_.model()(x); }

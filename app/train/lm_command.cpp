@@ -276,7 +276,7 @@ int run_lm(LmArguments o) {
   settings.variant = to_json(shape).dump();
   network_shape(shape, shape.vocabulary);  // report invalid sizes before reading the text
   const std::string text = read_text(o.text);
-  Progress progress(o.quiet);
+  Progress progress(o.quiet || !is_first_rank());
   const Corpus c = corpus_of(o, text, shape, progress);
   if (settings.file) {
     const auto& texts = settings.file->metadata();
@@ -299,7 +299,9 @@ int run_lm(LmArguments o) {
     progress.clear();
     const LlamaFileOptions as{
         .type = type_of(o.type), .name = file.stem().string(), .description = "Trained by `tessera train lm`"};
-    Best best(learner, [&] { write_lm(learner.model(), shape.context, c.trained, file, as); });
+    Best best(learner, [&] {
+      if (is_first_rank()) write_lm(learner.model(), shape.context, c.trained, file, as);
+    });
     if (settings.file) best.load(*settings.file);
     const MeasuredWindows all = measured_windows(c.held_out.tokens, shape.context, 0);
     const MeasuredWindows some = measured_windows(c.held_out.tokens, shape.context,
@@ -315,8 +317,8 @@ int run_lm(LmArguments o) {
                        },
                    .measure_some = [&] { return measure(some); },
                    .measure_all =
-                       [&] {
-                         if (stop_requested()) best.offer(measure(some).loss);
+                       [&](bool interrupted) {
+                         if (interrupted) best.offer(measure(some).loss);
                          best.take();
                          return measure(all);
                        },
@@ -331,6 +333,7 @@ int run_lm(LmArguments o) {
                          return out;
                        }};
     const Trained trained = train(learner, settings, o, data);
+    if (!is_first_rank()) return exit_code(trained);
     write_lm(learner.model(), shape.context, c.trained, file, as);  // needed if the loss has not improved in this run
     return report_lm(o, settings, device, c, shape, learner, trained, file);
   } catch (const OutOfMemory& e) {

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "arguments.h"
 #include "command.h"
@@ -106,6 +107,7 @@ class Files {
                          {"curve", to_csv(curve)}});
       learner_.save(options_.out, std::move(more));
     }
+    if (!is_first_rank()) return;
     if (!options_.csv.empty()) os::write_text(options_.csv, to_csv(curve));
     if (!options_.svg.empty())
       os::write_text(options_.svg, to_svg(curve, settings_.steps, "tessera train " + settings_.task));
@@ -223,7 +225,7 @@ std::vector<CurveRow> resume(Learner& learner, const TrainSettings& s) {
 
 Trained train(Learner& learner, const TrainSettings& s, const TrainOptions& o, const TrainData& data) {
   Trained out;
-  Progress progress(o.quiet);
+  Progress progress(o.quiet || !is_first_rank());
   const Files files(learner, s, o);
   const std::uint64_t interval = std::max<std::uint64_t>(1, s.steps / rows_of_curve);
   if (s.file) out.curve = resume(learner, s);
@@ -259,17 +261,24 @@ Trained train(Learner& learner, const TrainSettings& s, const TrainOptions& o, c
     said = now();
   };
 
+  // All ranks stop after the same step: each sends its wish with its gradients.
+  const auto stopping = [&] { return ranks() == nullptr ? stop_requested() : learner.trainer().flags().stop; };
+  if (ranks() != nullptr) {  // a rank that ended at once would end the job with an error
+    enable_graceful_stop();
+    ranks()->barrier();
+  }
   if (out.curve.empty()) add_row();  // a resumed run has a first row, even if it ended before its first step
   write();
-  while (step < s.steps && !stop_requested()) {
+  while (step < s.steps && !stopping()) {
     const double start = now();
     const float before = learner.losses().item<float>();
     // Synchronise every few steps, so that the host does not run far ahead of the device.
     const std::uint64_t until = std::min({step + 8, (step / interval + 1) * interval, s.steps});
     const std::uint64_t from = step;
-    while (step < until && !stop_requested()) {
+    while (step < until && !stopping()) {
       last_rate = learner.trainer().rate();
-      learner.step(data.batch(step++)), enable_graceful_stop();
+      learner.trainer().set_flags({.stop = stop_requested()});
+      learner.step(data.batch(step++), data.share), enable_graceful_stop();
     }
     if (step == from) break;  // Ctrl-C was pressed
     try {
@@ -285,11 +294,11 @@ Trained train(Learner& learner, const TrainSettings& s, const TrainOptions& o, c
     if (now() - said > (progress.overwrites() ? 0.5 : 4)) tell(!progress.overwrites());
   }
   out.steps = step - first;
-  out.interrupted = stop_requested();
+  out.interrupted = stopping();
   out.skipped = learner.trainer().skipped(), out.loss_scale = learner.trainer().loss_scale();
   if (out.interrupted) write();
   progress.update("measuring");
-  out.held_out = data.measure_all();
+  if (is_first_rank()) out.held_out = data.measure_all(out.interrupted);
   return out;
 }
 
@@ -297,7 +306,7 @@ TrainData classes_of(const Learner& learner, std::function<Batch(std::uint64_t s
   const std::int64_t all = held_out.y.size();
   return {.batch = std::move(batch),
           .measure_some = [=, &learner] { return measure(learner, held_out, std::min(measured_now_and_then, all)); },
-          .measure_all = [=, &learner] { return measure(learner, held_out, all); }};
+          .measure_all = [=, &learner](bool) { return measure(learner, held_out, all); }};
 }
 
 void Learner::save(const std::string& path, ExtraState more) {
@@ -352,6 +361,12 @@ void print_lines(const TrainReport& r) {
                                      grouped(t.held_out.predicted.size()), r.held_out_of, t.held_out.loss));
   for (const auto& [label, text] : r.more) line(label, text);
   line("device", r.why_device);
+  if (const dist::World* world = ranks()) {
+    std::set<std::string> hosts;
+    for (const dist::RankInfo& rank : world->ranks()) hosts.insert(rank.host);
+    line("ranks", fmt::format("{} on {}, {}", world->size(),
+                              count_noun(hosts.size(), "machine"), world->name()));
+  }
   for (const auto& [file, what] : written(r)) line("written", fmt::format("{}: {}", printable_line(file), what));
 }
 
@@ -379,6 +394,7 @@ nlohmann::ordered_json as_json(const TrainReport& r) {
       {"loss_scale", t.loss_scale},
       {"skipped", t.skipped},
       {"files", files},
+      {"ranks", ranks() == nullptr ? 1 : ranks()->size()},
       {"interrupted", t.interrupted}};
   if (!r.json.is_null()) all.update(r.json);
   return all;
@@ -393,7 +409,9 @@ int report(const TrainReport& r) {
     app::print("{}", r.before);
     print_lines(r);
   }
-  return r.trained.interrupted ? interrupted : success;
+  return exit_code(r.trained);
 }
+
+int exit_code(const Trained& trained) { return trained.interrupted ? interrupt_code() : success; }
 
 }  // namespace tessera::app

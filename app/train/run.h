@@ -61,8 +61,9 @@ struct HeldOut {
 /// The training data, and functions that evaluate the model on held-out samples.
 struct TrainData {
   std::function<Batch(std::uint64_t step)> batch;  ///< returns the batch of a step; steps are numbered from 0
+  std::optional<double> share = {};                ///< set if `batch` returns only this rank's samples: their fraction
   std::function<HeldOut()> measure_some;           ///< called regularly, for the learning curve
-  std::function<HeldOut()> measure_all;            ///< called at the end
+  std::function<HeldOut(bool interrupted)> measure_all;  ///< called at the end, also after Ctrl-C
   std::uint64_t parts = 1;  ///< number of parts per sample, such as tokens; the speed is reported in parts per second
   std::string part = "sample";
   bool tells_loss = false;  ///< if true, progress shows the held-out loss instead of the accuracy
@@ -116,6 +117,8 @@ struct TrainReport {
   std::vector<std::pair<std::string, std::string>> files = {};
   nlohmann::ordered_json json = {};  ///< additional members of the JSON output
 };
+/// Returns the exit code: success, or 128 + the signal that ended the training.
+int exit_code(const Trained& trained);
 /// Prints the final report, either as text or as JSON. Returns the exit code.
 int report(const TrainReport& report);
 

@@ -57,6 +57,7 @@ int run_spirals(const SpiralsArguments& o) {
   };
   const Batch held_out = spiral_points(held_out_samples, arms, held_out_seed, 0);
   const Trained trained = train(learner, settings, o, classes_of(learner, batch, held_out));
+  if (!is_first_rank()) return exit_code(trained);
   if (!o.picture.empty()) write_picture(o, learner, held_out, arms);
   TrainReport out{.settings = settings,
                   .options = o,
