@@ -17,7 +17,7 @@ set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)  # the shared library links the packag
 option(TESSERA_UNITY "Compile the sources of each target in batches" ON)
 set(CMAKE_UNITY_BUILD ${TESSERA_UNITY})
 if(TESSERA_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  add_compile_options(-Wno-subobject-linkage)  # gcc takes the sources of a batch for headers
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)  # gcc takes the sources of a batch for headers
 endif()
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
 # Programs and libraries are built into folders next to each other, so that the program finds the module like an

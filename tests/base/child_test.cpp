@@ -133,6 +133,21 @@ TEST(Child, KillsDescendantsAndIsolatesCallerFromSignals) {
   EXPECT_EQ(group.code, SIGKILL);
 }
 
+TEST(ProcessWatch, ReportsTheEndBeforeTheParentWaits) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (;;) ::pause();
+  }
+  const ProcessWatch watch(child, start_of(child)), other(child, start_of(child) + 1);
+  EXPECT_FALSE(watch.has_ended());
+  ::kill(child, SIGKILL);
+  for (int i = 0; i < 500 && !watch.has_ended(); ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(watch.has_ended());
+  EXPECT_FALSE(other.has_ended()) << "another process with the same id";
+  ::waitpid(child, nullptr, 0);
+  EXPECT_TRUE(watch.has_ended());
+}
+
 }  // namespace
 }  // namespace tessera::os
 

@@ -30,9 +30,9 @@ class DocsPage {
   }
   /// Checks that the page has at least `least` C++ blocks and that the test file contains all of them. Ignores
   /// indentation and empty lines.
-  void expect_blocks_in(const std::string& test, std::size_t least) const {
+  void expect_blocks_in(const std::string& test, std::size_t least, const std::string& language = "cpp") const {
     const std::string file = stripped(read(test));
-    const auto all = blocks("cpp");
+    const auto all = blocks(language);
     EXPECT_GE(all.size(), least);
     for (const std::string& block : all)
       EXPECT_NE(file.find(stripped(block)), file.npos) << test << " does not contain this block:\n" << block;
