@@ -14,7 +14,7 @@ from pathlib import Path
 # The sections of the navigation: title and Markdown files (glob patterns), in order. The API follows the guides.
 SECTIONS = [
     ("Guides", ["README.md", "docs/devices.md", "docs/kernels.md", "docs/arrays.md", "docs/tasks.md", "docs/training.md",
-                "docs/models.md", "docs/verification.md", "docs/llm.md", "docs/guarantees.md", "docs/glossary.md", "models/README.md",
+                "docs/machines.md", "docs/models.md", "docs/verification.md", "docs/llm.md", "docs/guarantees.md", "docs/glossary.md", "models/README.md",
                 "docs/versions.md", "CHANGELOG.md"]),
     ("Examples", ["examples/README.md", "examples/*/README.md"]),
     ("Results", ["docs/performance.md", "benchmarks/results/*.md"]),
@@ -25,8 +25,8 @@ SECTIONS = [
 RESULTS_FOLDER = "benchmarks/results"
 # The links on the front page: Markdown file and label.
 START = [("docs/devices.md", "Choose a device"), ("docs/kernels.md", "Write a kernel"), ("docs/arrays.md", "Compute with arrays"),
-         ("docs/tasks.md", "Run tasks on several devices"), ("docs/training.md", "Train a network"), ("docs/llm.md", "Run a language model"),
-         ("examples/README.md", "Browse the examples")]
+         ("docs/tasks.md", "Run tasks on several devices"), ("docs/training.md", "Train a network"), ("docs/machines.md", "Train on several machines"),
+         ("docs/llm.md", "Run a language model"), ("examples/README.md", "Browse the examples")]
 SHORT_TITLES = {"README.md": "Overview", "benchmarks/gpu.md": "Testing on a GPU", "models/README.md": "The model in models/",
                 "models/digits/README.md": "The digits in models/digits/"}
 
@@ -42,6 +42,7 @@ TOPICS = [
     ("arrays", "Arrays", "Arrays, their functions, matrix products, files, and moving whole structures.", ["array", "ops"]),
     ("tasks", "Tasks", "Tasks, regions, scopes of devices, and arrays in tiles.", ["task"]),
     ("training", "Training", "Gradients, layers, losses, optimisers, trainers, compiled models, and proofs.", ["grad", "nn"]),
+    ("machines", "Several processes", "Ranks of a launcher, collectives, and their errors.", ["dist"]),
     ("llm", "Language models", "Model files, tokenizers, sampling, generation and chats.", ["llm"]),
 ]
 
