@@ -279,7 +279,7 @@ const std::set<std::string> others = {"array",       "memory",
                                       "step_number", "snapshot",
                                       "step_arrays", "scaled",
                                       "inverse",     "is_at_min_scale",
-                                      "copies"};
+                                      "copies",      "sum_over_ranks"};
 
 TEST(Observer, CasesCoverEveryFunctionOfInstalledHeaders) {
   std::set<std::string> known;
