@@ -12,7 +12,6 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/log.h"
-#include "tessera/base/os/fork.h"
 #include "tessera/dist/error.h"
 #include "tessera/dist/mpi_start.h"
 
@@ -70,6 +69,11 @@ Communicator::Communicator(Callback<std::unique_ptr<Transport>()> open)
 }
 
 Communicator::~Communicator() {
+  if (generation_ != os::fork_generation()) {  // the thread and the connections belong to the parent
+    thread_.detach();
+    static_cast<void>(transport_.release());
+    return;
+  }
   {
     const std::lock_guard held(communicators->lock);
     std::erase(communicators->all, this);
@@ -99,6 +103,10 @@ void Communicator::end_all() {
 }
 
 void Communicator::run(const Call& call, const Callback<void(Round&)>& work) {
+  if (generation_ != os::fork_generation())
+    fail<ConnectionError>({.operation = to_string(call),
+                           .wrong = "this process was forked after its World was created",
+                           .remedy = "only the parent can take part in collectives"});
   Command command{.call = call, .work = &work};
   if (transport_->any_thread()) {
     const std::lock_guard held(transport_lock_);

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "tessera/base/callback.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/base/os/process_tree.h"
 #include "tessera/dist/call.h"
 #include "tessera/dist/transport.h"
@@ -54,7 +55,8 @@ class Communicator {
  public:
   /// Starts the thread, which calls `open`. Rethrows its exception.
   explicit Communicator(Callback<std::unique_ptr<Transport>()> open);
-  /// Tells the other ranks that this one has ended. Does not wait for them, except in MPI_Finalize.
+  /// Tells the other ranks that this one has ended. Does not wait for them, except in MPI_Finalize. Does nothing in a
+  /// forked child.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -65,7 +67,8 @@ class Communicator {
   /// Sets how long a wait keeps its core before it sleeps between tests. Call it before other collectives.
   void set_spinning(std::chrono::microseconds spinning) { spinning_ = spinning; }
 
-  /// Runs a collective and waits for its end. Rethrows its exception. After an exception, all later calls throw.
+  /// Runs a collective and waits for its end. Rethrows its exception. After an exception, all later calls throw. Throws
+  /// ConnectionError in a forked child.
   void run(const Call& call, const Callback<void(Round&)>& work);
   /// Ends the job with an error while this rank waits for `rank`, if this process of the same machine has ended.
   void watch(int rank, pid_t process, std::uint64_t start);
@@ -140,6 +143,7 @@ class Communicator {
   int rank_ = 0, size_ = 1;
   std::string name_;
   std::thread thread_;
+  const std::uint32_t generation_ = os::fork_generation();
   int exceptions_;  ///< uncaught exceptions when this object was created
 
   std::mutex transport_lock_;  ///< held while functions of the transport are called

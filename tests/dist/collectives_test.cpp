@@ -12,6 +12,7 @@
 
 #include "tests/dist/worlds.h"
 #include "tests/support/errors.h"
+#include "tests/support/run_in_child.h"
 
 namespace tessera {
 namespace {
@@ -181,6 +182,27 @@ TEST(Collectives, TextsAndNumbersAreExchanged) {
     });
 }
 
+TEST(Collectives, ForkedChildCanOnlyDestroyTheWorld) {
+  on_ranks(2, [](World& world) {
+    if (world.rank() == 0) {
+      const std::string text = test::run_in_child(
+          {},
+          [&]() -> std::string {
+            try {
+              world.barrier();
+            } catch (const ConnectionError& e) {
+              std::destroy_at(&world);
+              return e.what();
+            }
+            return "no error";
+          },
+          20);
+      test::expect_contains(text, {"barrier", "forked", "only the parent"});
+    }
+    world.barrier();
+  });
+}
+
 TEST(Collectives, VolumeIsThatOfTheFormula) {
   for (const int n : rank_counts())
     on_ranks(n, [&](World& world) {
@@ -209,13 +231,15 @@ std::uint64_t sent_by_interface() {
 
 TEST(Collectives, InterfaceSendsTheCountedBytes) {
   World* const world = test::launched_world;
-  if (world == nullptr || world->local_size() != 1) GTEST_SKIP() << "needs a machine for each rank (script/cluster --hosts)";
+  if (world == nullptr || world->local_size() != 1)
+    GTEST_SKIP() << "needs a machine for each rank (script/cluster --hosts)";
   const Array x = Array::zeros({1'000'000});
   all_reduce(*world, x);  // opens the connections
   world->barrier();
   const std::uint64_t counted = world->sent_bytes(), sent = sent_by_interface();
   for (int i = 0; i < 10; ++i) all_reduce(*world, x);
-  const double ratio = static_cast<double>(sent_by_interface() - sent) / static_cast<double>(world->sent_bytes() - counted);
+  const double ratio =
+      static_cast<double>(sent_by_interface() - sent) / static_cast<double>(world->sent_bytes() - counted);
   EXPECT_GT(ratio, 0.95);
   EXPECT_LT(ratio, 1.05);
 }
