@@ -2,6 +2,9 @@
 #include "tessera/nn/evaluate.h"
 
 #include <algorithm>
+#include <bit>
+
+#include "tessera/nn/exchange.h"
 
 namespace tessera {
 
@@ -41,13 +44,30 @@ void FigureSums::collect() {
   waiting_.clear();
 }
 
-std::vector<double> FigureSums::means() {
+std::vector<double> FigureSums::means(Exchange* ranks) {
   collect();
+  if (ranks != nullptr) {
+    sums_.push_back(samples_);
+    for (double& s : sums_) {
+      double sum = 0;
+      for (const std::uint64_t bits : ranks->gather(std::bit_cast<std::uint64_t>(s)))
+        sum += std::bit_cast<double>(bits);
+      s = sum;
+    }
+    samples_ = sums_.back();
+    sums_.pop_back();
+  }
   if (samples_ == 0)
     fail<ArgumentError>({.operation = "evaluate", .wrong = "there are no samples to evaluate the model on"});
   std::vector<double> out = sums_;
   for (double& s : out) s /= samples_;
   return out;
+}
+
+void on_each_rank(Exchange* ranks, const Callback<void(std::size_t, std::size_t)>& f) {
+  const auto size = static_cast<std::size_t>(ranks == nullptr ? 1 : ranks->size());
+  const auto rank = static_cast<std::size_t>(ranks == nullptr ? 0 : ranks->rank());
+  run_on_all(ranks, [&] { f(size, rank); });
 }
 
 Array predict_in_batches(const Array& x, std::int64_t size, const Callback<Array(const Array&)>& model) {

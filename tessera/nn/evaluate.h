@@ -13,6 +13,8 @@
 
 namespace tessera {
 
+class Exchange;
+
 /// A list of named numbers, such as validation results.
 using Figures = std::vector<std::pair<std::string, double>>;
 /// Returns the value of the figure `name`. Throws ArgumentError if there is no such figure.
@@ -34,7 +36,8 @@ class FigureSums {
  public:
   explicit FigureSums(std::size_t count) : sums_(count, 0.0) {}
   void add(std::vector<Array> values, std::int64_t samples);
-  std::vector<double> means();
+  /// Also adds up the sums of all ranks, unless `ranks` is null.
+  std::vector<double> means(Exchange* ranks);
 
  private:
   void collect();
@@ -43,25 +46,39 @@ class FigureSums {
   double samples_ = 0;
 };
 Array predict_in_batches(const Array& x, std::int64_t size, const Callback<Array(const Array&)>& model);
+/// Calls `f` on all ranks, or once if `ranks` is null, with the number of ranks and the number of this rank. If it
+/// throws on one rank, all ranks throw.
+void on_each_rank(Exchange* ranks, const Callback<void(std::size_t size, std::size_t rank)>& f);
 }  // namespace detail
 
+/// Options of evaluate().
+struct EvaluateOptions {
+  /// Divides the batches among the ranks: each computes every n-th one, and all return the same figures. All ranks must
+  /// call evaluate() with the same data. Null: this process computes all batches.
+  Exchange* ranks = nullptr;
+};
 /// Computes the mean of each metric over a range of batches, in inference mode: `evaluate(model, batches(x, y, {.size =
 /// 500}), {{"loss", loss}, {"accuracy", right}})`. The number of samples of a batch is extent 0 of its first array.
 /// Throws ShapeError if a metric returns more than one number.
 template <class Model, detail::Range Data>
-Figures evaluate(const Model& model, Data&& data, const std::vector<Metric<Model, detail::ElementOf<Data>>>& metrics) {
+Figures evaluate(const Model& model, Data&& data, const std::vector<Metric<Model, detail::ElementOf<Data>>>& metrics,
+                 const EvaluateOptions& options = {}) {
   const Inference mode;
   detail::FigureSums sums(metrics.size());
-  for (const auto& batch : data) {
-    std::vector<Array> values;
-    for (const auto& m : metrics) values.push_back(m.value(model, batch));
-    std::int64_t samples = -1;
-    for_each_array(batch, [&](const Array& a) {
-      if (samples < 0) samples = a.rank() == 0 ? 1 : a.shape(0);
-    });
-    sums.add(std::move(values), samples);
-  }
-  const std::vector<double> means = sums.means();
+  detail::on_each_rank(options.ranks, [&](std::size_t size, std::size_t rank) {
+    std::size_t number = 0;
+    for (const auto& batch : data) {
+      if (number++ % size != rank) continue;
+      std::vector<Array> values;
+      for (const auto& m : metrics) values.push_back(m.value(model, batch));
+      std::int64_t samples = -1;
+      for_each_array(batch, [&](const Array& a) {
+        if (samples < 0) samples = a.rank() == 0 ? 1 : a.shape(0);
+      });
+      sums.add(std::move(values), samples);
+    }
+  });
+  const std::vector<double> means = sums.means(options.ranks);
   Figures out;
   for (std::size_t i = 0; i < metrics.size(); ++i) out.emplace_back(metrics[i].name, means[i]);
   return out;

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tessera/nn/clip.h"
+#include "tessera/nn/evaluate.h"
 #include "tessera/nn/fit.h"
 #include "tests/dist/worlds.h"
 #include "tests/nn/small_network.h"
@@ -281,6 +282,46 @@ TEST(RanksTraining, FitStopsOnAllRanksTogether) {
       const FitResult early = fit(network(), batches(x, y, {.size = 12}), o).result;
       EXPECT_EQ(early.end, FitResult::End::early);
       EXPECT_EQ(world.gather(early.steps), std::vector<std::uint64_t>(static_cast<std::size_t>(n), early.steps));
+    });
+}
+
+TEST(RanksTraining, EvaluateDividesBatchesAmongRanks) {
+  const Network model = network();
+  const Batch all = data(100, 3);
+  const auto figures = [&](Exchange* ranks, std::atomic<std::size_t>& computed) {
+    const auto loss = [&](const Network& m, const auto& batch) {
+      ++computed;
+      return loss_of(m, batch);
+    };
+    const auto list = batches(std::get<0>(all), std::get<1>(all), {.size = 16});
+    return evaluate(model, list,
+                    {{"loss", loss}, {"negative", [&](const Network& m, const auto& b) { return -loss(m, b); }}},
+                    {.ranks = ranks});
+  };
+  std::atomic<std::size_t> alone = 0;
+  const Figures expected = figures(nullptr, alone);
+  EXPECT_EQ(alone, 14u);
+  for (const int n : rank_counts())
+    on_ranks(n, [&](World& world) {
+      std::atomic<std::size_t> computed = 0;
+      const Figures got = figures(&world, computed);
+      EXPECT_NEAR(static_cast<double>(computed), 14.0 / n, 2) << world.rank();
+      ASSERT_EQ(got.size(), expected.size());
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        EXPECT_EQ(got[i].first, expected[i].first);
+        EXPECT_NEAR(got[i].second, expected[i].second, 1e-12);
+      }
+      // A metric that throws on one rank ends the evaluation of all.
+      const auto fails = [&](const Network& m, const auto& batch) {
+        if (world.rank() == n - 1) throw ShapeError("a metric");
+        return loss_of(m, batch);
+      };
+      test::expect_throw<Error>(
+          [&] {
+            evaluate(model, batches(std::get<0>(all), std::get<1>(all), {.size = 8}), {{"loss", fails}},
+                     {.ranks = &world});
+          },
+          {"a metric"});
     });
 }
 
