@@ -217,7 +217,7 @@ class Program {
 
 TEST(CpuFuzz, RandomKernelsMatchInterpreter) {
   std::mt19937 random(test_seed());
-  const int programs = std::getenv("TESSERA_FUZZ_PROGRAMS") ? std::atoi(std::getenv("TESSERA_FUZZ_PROGRAMS")) : 60;
+  const int programs = std::getenv("TESSERA_FUZZ_PROGRAMS") ? std::atoi(std::getenv("TESSERA_FUZZ_PROGRAMS")) : 30;
   const std::vector<std::array<std::uint32_t, 3>> shapes = {{0, 0, 0},   {64, 1, 1}, {16, 4, 1}, {37, 1, 1},
                                                             {8, 8, 1},   {5, 7, 1},  {4, 2, 3},  {1, 1, 1},
                                                             {100, 1, 1}, {16, 1, 1}, {3, 1, 1},  {32, 2, 2}};

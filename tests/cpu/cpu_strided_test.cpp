@@ -136,6 +136,8 @@ void check(Cpu& cpu, Case c, bool loads) {
 }
 
 TEST(CpuStrided, AccessesWithConstantStridesStayInBounds) {
+  const bool all =
+      std::getenv("TESSERA_TEST_LONG") != nullptr;  // otherwise each stride is tested with or without a mask
   for (Cpu* cpu : cpu_targets())
     for (const bool loads : {true, false}) {
       // Tests all strides with one dtype of each size, and all dtypes with two strides.
@@ -143,8 +145,10 @@ TEST(CpuStrided, AccessesWithConstantStridesStayInBounds) {
       std::size_t turn = 0;
       for (const int stride : {-8, -3, -2, -1, 2, 3, 4, 5, 6, 7, 8, 20})
         for (const int masked : {0, 1}) {
-          const int members = turn / 2 % 2 == 0 ? 1 : std::min(std::abs(stride), 8);
-          check(*cpu, {sizes[turn++ / 3 % 4], stride, members, 0, 0, masked, false}, loads);
+          const std::size_t number = turn++;
+          if (!all && (number % 4 == 1 || number % 4 == 2)) continue;
+          const int members = number / 4 % 2 == 0 ? 1 : std::min(std::abs(stride), 8);
+          check(*cpu, {sizes[number / 3 % 4], stride, members, 0, 0, masked, false}, loads);
         }
       for (const DType t : every_dtype) {
         check(*cpu, {t, 3, 2, 0, 0, 0, false}, loads);

@@ -254,7 +254,7 @@ TEST(GradPrograms, GradientsMatchFiniteDifferences) {
   const DeviceScope scope(cpu);
   Programs programs(testing::seed());
   const char* const all = std::getenv("TESSERA_TEST_LONG");
-  const int count = all != nullptr && std::string_view(all) == "1" ? 10000 : 120;
+  const int count = all != nullptr && std::string_view(all) == "1" ? 10000 : 60;
   double worst = 0;
   for (int i = 0; i < count; ++i) {
     const auto m = programs.next();
@@ -271,7 +271,7 @@ TEST(GradPrograms, GradientsMatchFiniteDifferences) {
 TEST_P(OnEveryDevice, RandomProgramsMatchF64Gradients) {
   if (GetParam().backend == Backend::cpu) return;  // tested above
   Programs programs(testing::seed() + 1);
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0, count = compiles_slowly() ? 8 : 20; i < count; ++i) {
     const auto m = programs.next();
     const Outcome got = differentiated(m.program, m.program.arguments(DType::f32, GetParam()));
     for (std::size_t p = 0; p < got.gradient.size(); ++p)

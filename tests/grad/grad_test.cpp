@@ -148,12 +148,10 @@ TEST(Grad, SecondDerivativesMatchFiniteDifferencesOfGradients) {
 }
 
 TEST_P(OnEveryDevice, GradientsMatchF64Gradients) {
-  const bool compiles_slowly = !is_built_in(GetParam().backend) && std::getenv("TESSERA_FAKE_DEVICES") == nullptr;
   int without_f64 = 0;
   for (const Case& c : test::grad_cases()) {
     if (c.only_f32) continue;
-    // Vendor compilers take about a second for the kernels of each case, so each run tests an eighth of the cases.
-    if (compiles_slowly && random() % 8 != 0) continue;
+    if (compiles_slowly() && random() % 8 != 0) continue;
     const auto values = points(c, random);
     const Gradients want = gradients(c, arrays(c, values, DType::f64, reference));
     Gradients got;

@@ -177,7 +177,9 @@ TEST_P(OnEveryDevice, Handles16BitFloatsAndIntegers) {
 
 // Short rows are kept in registers on GPUs, by one to 32 elements per thread. Long rows are read twice.
 TEST_P(OnEveryDevice, GradientsOfRowsOfAnyLengthMatchTheirFormulas) {
-  for (const std::int64_t n : {1, 16, 17, 64, 65, 1000, 1025, 3000, 8192, 9000}) {
+  std::vector<std::int64_t> lengths = {1, 16, 17, 64, 65, 1000, 1025, 3000, 8192, 9000};
+  if (compiles_slowly()) lengths = {1, 17, 1025, 9000};
+  for (const std::int64_t n : lengths) {
     SCOPED_TRACE(n);
     const Array x = Array::from(numbers(2 * n), Shape{2, n}), g = Array::from(numbers(2 * n), Shape{2, n});
     const Array weight = Array::from(numbers(n, 0.5f, 2));

@@ -59,7 +59,8 @@ TEST_P(OnEveryDevice, CrossEntropyMatchesItsFormula) {
     if (classes_last) logits = logits.permute({0, 2, 1}).as_contiguous().permute({0, 2, 1});
     const Array targets = Array::from(t, Shape{n, d}), weight = Array::from(w);
     for (const bool weighted : {false, true})
-      for (const double smoothing : {0.0, 0.2})
+      for (const double smoothing : {0.0, 0.2}) {
+        if (compiles_slowly() && weighted != (smoothing > 0)) continue;
         for (const std::int64_t ignored : {-100, 2}) {
           Doubles losses, gradient(x.size());
           double total = 0, weights = 0;
@@ -107,6 +108,7 @@ TEST_P(OnEveryDevice, CrossEntropyMatchesItsFormula) {
           EXPECT_NEAR(got(logits, Reduction::sum).item<float>(), total, 1e-5 * std::fabs(total));
           EXPECT_NEAR(got(logits, Reduction::mean).item<float>(), total / weights, 1e-5 * std::fabs(total / weights));
         }
+      }
   }
 }
 

@@ -22,6 +22,7 @@ using test::expect_throw;
 using test::OnEveryDevice;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
+const Device reference{Backend::cpu, 0};
 
 /// Plain attention that stores all scores.
 Array plain(const Array& q, Array k, Array v, const AttentionOptions& o) {
@@ -63,18 +64,20 @@ class Attends : public OnEveryDevice {
     const auto [got, got_back] =
         pullback([&](const std::vector<Array>& x) { return scaled_dot_product_attention(x[0], x[1], x[2], options); },
                  std::vector{q, k, v});
+    const auto expected_from = [&](const Array& a) { return a.astype(wide).to(reference); };
+    if (options.mask) options.mask = options.mask->to(reference);
     const auto [want, want_back] =
         pullback([&](const std::vector<Array>& x) { return plain(x[0], x[1], x[2], options); },
-                 std::vector{q.astype(wide), k.astype(wide), v.astype(wide)});
+                 std::vector{expected_from(q), expected_from(k), expected_from(v)});
     EXPECT_EQ(got.dtype(), t);
     const auto near = [&](const Array& a, const Array& b, const char* what) {
       ASSERT_EQ(a.shape(), b.shape()) << what;
       const double largest = max(abs(b)).astype(DType::f32).item<float>();
-      EXPECT_LE(max(abs(a.astype(wide) - b)).astype(DType::f32).item<float>(), bound * std::max(largest, 1.0))
+      EXPECT_LE(max(abs(expected_from(a) - b)).astype(DType::f32).item<float>(), bound * std::max(largest, 1.0))
           << what << " of " << to_string(q.shape()) << " and " << to_string(k.shape());
     };
     near(got, want, "the result");
-    const auto a = got_back(g), b = want_back(g.astype(wide));
+    const auto a = got_back(g), b = want_back(expected_from(g));
     near(a[0], b[0], "the adjoint of q"), near(a[1], b[1], "of k"), near(a[2], b[2], "of v");
     EXPECT_EQ(a[1].dtype(), t);
   }
@@ -128,7 +131,7 @@ TEST_P(Attends, AppliesMasks) {
 }
 
 TEST_P(Attends, MatchesThePlainFormulaInSeveralBlocks) {
-  check({1, 4, 2, 200, 4200, 2, 2}, DType::f32, {.causal = false}, 1e-4);
+  check({1, 2, 1, 70, 4200, 2, 2}, DType::f32, {.causal = false}, 1e-4);
 }
 
 TEST_P(Attends, AcceptsEmptyInputs) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <optional>
 #include <random>
 #include <string>
@@ -20,6 +21,11 @@ namespace tessera::test {
 class OnEveryDevice : public ::testing::TestWithParam<Device> {
  protected:
   void SetUp() override { scope_.emplace(GetParam()); }
+  /// True if a compiler of a vendor takes a third of a second for each kernel. Tests with many kernels then run fewer
+  /// cases.
+  static bool compiles_slowly() {
+    return !is_built_in(GetParam().backend) && std::getenv("TESSERA_FAKE_DEVICES") == nullptr;
+  }
   std::mt19937_64 random{testing::seed()};
   std::vector<float> numbers(std::int64_t n, float low = -2, float high = 2) {
     std::uniform_real_distribution<float> d(low, high);
