@@ -72,6 +72,7 @@ Communicator::~Communicator() {
   if (generation_ != os::fork_generation()) {  // the thread and the connections belong to the parent
     thread_.detach();
     static_cast<void>(transport_.release());
+    static_cast<void>(wake_.release());  // its destructor would wait for the thread
     return;
   }
   {
@@ -88,7 +89,7 @@ void Communicator::stop() {
     const std::lock_guard held(lock_);
     stop_ = true;
   }
-  wake_.notify_all();
+  wake_->notify_all();
 }
 
 /// Called by exit(). The other ranks see an end of this rank as if its World were destroyed.
@@ -119,7 +120,7 @@ void Communicator::run(const Call& call, const Callback<void(Round&)>& work) {
     commands_.push_back(&command);
   }
   if (!command.done) {
-    wake_.notify_one();
+    wake_->notify_one();
     command.done.wait(false);
   }
   if (command.error) std::rethrow_exception(command.error);
@@ -133,7 +134,7 @@ void Communicator::watch(int rank, pid_t process, std::uint64_t start) {
 void Communicator::main() {
   std::unique_lock held(lock_);
   for (;;) {
-    wake_.wait_for(held, milliseconds(20), [&] { return stop_ || !commands_.empty(); });
+    wake_->wait_for(held, milliseconds(20), [&] { return stop_ || !commands_.empty(); });
     if (!commands_.empty()) {
       Command& next = *commands_.front();
       commands_.pop_front();

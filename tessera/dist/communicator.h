@@ -148,7 +148,7 @@ class Communicator {
 
   std::mutex transport_lock_;  ///< held while functions of the transport are called
   std::mutex lock_;
-  std::condition_variable wake_;
+  std::unique_ptr<std::condition_variable> wake_ = std::make_unique<std::condition_variable>();
   std::deque<Command*> commands_;
   std::atomic<bool> stop_ = false, left_by_exception_ = false;
   std::atomic<std::thread::id> user_;  ///< the thread that runs a collective itself
