@@ -103,8 +103,7 @@ class Cases {
   std::mt19937_64& random_;
 };
 double unit_of(DType dtype) { return dtype == DType::f64 ? 0x1p-53 : 0x1p-24; }
-std::vector<DType> floats() {
-  const bool compiles_slowly = current_device().backend == Backend::opencl;
+std::vector<DType> floats(bool compiles_slowly) {
   if (compiles_slowly || !device_info(current_device()).can.f64) return {DType::f32};
   return {DType::f32, DType::f64};
 }
@@ -123,7 +122,7 @@ TEST_P(OnEveryDevice, ProductsMatchPlainLoops) {
   const std::vector<Case> all = {{0, 3, 2, {2, 2}, {2, 2}},   {2, 0, 3, {2, 2}, {2, 2}},      {1, 1, 1, {1, 1}, {1, 1}},
                                  {7, 13, 5, {4, 4}, {4, 4}},  {7, 13, 5, {20, 20}, {20, 20}}, {8, 8, 8, {8, 8}, {8, 8}},
                                  {11, 7, 13, {3, 2}, {5, 4}}, {17, 4, 2, {16, 1}, {3, 2}}};
-  for (const DType dtype : floats())
+  for (const DType dtype : floats(compiles_slowly()))
     for (const Scope& scope : scopes())
       for (const Case& c : all) {
         const std::string what = std::string(dtype_name(dtype)) + " (" + std::to_string(c.m) + ", " +
@@ -212,7 +211,7 @@ TEST_P(OnEveryDevice, FactorsAndSolutionsMatchPlainLoops) {
   Cases cases(random);
   const std::vector<std::pair<std::int64_t, std::int64_t>> sizes = {{0, 3}, {1, 1},   {1, 4},   {7, 3},
                                                                     {8, 4}, {13, 13}, {13, 20}, {13, 5}};
-  for (const DType dtype : floats())
+  for (const DType dtype : floats(compiles_slowly()))
     for (const Scope& scope : scopes())
       for (const auto& [n, side] : sizes) {
         const std::string what = std::string(dtype_name(dtype)) + ", n = " + std::to_string(n) + " in tiles of " +
