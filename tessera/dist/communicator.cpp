@@ -173,7 +173,7 @@ void Communicator::serve(Command& command) {
     throw_failure();
     const std::uint64_t number = count_ + 1;
     hash_ = extend_hash(hash_, command.call);
-    calls_[number % kept_calls] = command.call;
+    calls_[number % kept_calls] = command.call, hashes_[number % kept_calls] = hash_;
     if (command.call.step != 0) step_ = command.call.step;
     running_ = &command.call;
     Round round(*this);
@@ -396,6 +396,22 @@ void Communicator::verify(const Envelope& theirs, int from, std::uint64_t bytes)
                          .wrong = "a message is not one of this program's collectives: another program uses the "
                                   "communicator, or the ranks run different versions"});
   if (theirs.number == number && theirs.hash == hash_ && theirs.bytes == bytes) return;
+  fail_mismatch(theirs, from);
+}
+
+/// Compares the collective in which another rank waits with this rank's calls. Ranks that wait for each other in
+/// different collectives would otherwise wait for ever.
+void Communicator::check_ping(const Control& message, int from) {
+  if (failed_ || running_ == nullptr || running_->kind == Collective::end) return;
+  Envelope theirs;
+  std::memcpy(&theirs, message.text, sizeof theirs);
+  const std::uint64_t number = count_ + 1;
+  if (theirs.kind == Collective::end || theirs.number > number || number - theirs.number >= kept_calls) return;
+  if (theirs.hash != hashes_[theirs.number % kept_calls]) fail_mismatch(theirs, from);
+}
+
+void Communicator::fail_mismatch(const Envelope& theirs, int from) {
+  const std::uint64_t number = count_ + 1;
   // The calls before this one were equal on this pair of ranks, unless the number differs: then one rank has made a
   // call that the other has not.
   const Call& ours =
@@ -456,7 +472,7 @@ void Communicator::supervise(Clock::time_point begun, Clock::time_point& reporte
     if (!peer.ended && peer.process.has_ended()) report_death(rank);
   }
   const auto first = std::min<Clock::duration>(seconds(10), timeout_ / 4);
-  if (now - begun < first) return;
+  if (now - begun < std::min<Clock::duration>(seconds(1), first)) return;
   for (const int rank : peers) {
     Peer& peer = peers_[static_cast<std::size_t>(rank)];
     if (now - std::max(begun, peer.last_sign) > timeout_)
@@ -464,9 +480,10 @@ void Communicator::supervise(Clock::time_point begun, Clock::time_point& reporte
           fmt::format("rank {}: rank {} has not answered for {:.0f} s, in {}. The job is ended. "
                       "TESSERA_RANKS_TIMEOUT sets this time",
                       rank_, rank, in_seconds(now - std::max(begun, peer.last_sign)), to_string(*running_)));
-    if (now - peer.pinged > first) {
+    if (peer.pinged < begun || now - peer.pinged > first) {
       peer.pinged = now;
-      send_control(rank, Notice::ping, "");
+      const Envelope waits_in = envelope_of(*running_, count_ + 1, hash_, 0);
+      send_control(rank, Notice::ping, std::string(reinterpret_cast<const char*>(&waits_in), sizeof waits_in));
     }
   }
   if (now - reported < (reported == begun ? first + first / 2 : Clock::duration(seconds(30)))) return;
@@ -522,7 +539,7 @@ void Communicator::handle(const Control& message, int from) {
   peer.last_sign = Clock::now();
   const std::string text(message.text, strnlen(message.text, sizeof message.text));
   switch (message.kind) {
-    case Notice::ping: return send_control(from, Notice::pong, doing());
+    case Notice::ping: send_control(from, Notice::pong, doing()); return check_ping(message, from);
     case Notice::pong: peer.doing = text; return;
     case Notice::failed:
     case Notice::mismatched:

@@ -91,7 +91,7 @@ class Communicator {
     Notice kind;
     std::uint32_t unused = 0;
     std::uint64_t number = 0;  ///< collectives that the sender has completed; in which_call: number of the collective
-    char text[1008];
+    char text[1008];           ///< in ping: the envelope of the collective in which the sender waits
   };
   struct Command {
     Call call;
@@ -122,6 +122,8 @@ class Communicator {
 
   void exchange(std::span<const Round::Outgoing> out, std::span<const Round::Incoming> in);
   void verify(const Envelope& theirs, int from, std::uint64_t bytes);
+  [[noreturn]] void fail_mismatch(const Envelope& theirs, int from);
+  void check_ping(const Control& message, int from);
   std::string ask_for_call(int rank, std::uint64_t number);
   /// Waits until `done()` returns true. `peers` returns the ranks that have not answered yet.
   void wait(const Callback<bool()>& done, const Callback<std::vector<int>()>& peers);
@@ -157,7 +159,8 @@ class Communicator {
   const Clock::duration timeout_;
   Clock::duration spinning_ = std::chrono::microseconds(20);
   std::vector<Peer> peers_;
-  std::array<Call, kept_calls> calls_;  ///< the last calls, by number
+  std::array<Call, kept_calls> calls_;              ///< the last calls, by number
+  std::array<std::uint64_t, kept_calls> hashes_{};  ///< values of `hash_` after these calls
   std::uint64_t hash_ = 0;
   const Call* running_ = nullptr;
   std::uint64_t step_ = 0;  ///< last training step

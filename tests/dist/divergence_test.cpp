@@ -77,6 +77,16 @@ TEST(Divergence, EachDifferentCallIsDetectedWithBothPlaces) {
   EXPECT_EQ(programs, 132);
 }
 
+/// No rank sends a message here, because each waits for one of another root.
+TEST(Divergence, RanksThatWaitForEachOtherInDifferentCallsAreFound) {
+  const std::vector<std::string> errors = errors_of([&](World& world) {
+    world.barrier();
+    dist::broadcast(world, Array::zeros({3}), (world.rank() + 1) % 3);
+  });
+  for (const std::string& error : errors)
+    EXPECT_NE(error.find("ranks made different calls"), std::string::npos) << error;
+}
+
 TEST(Divergence, CallThatOnlyOneRankMakesIsDetected) {
   for (int differs = 0; differs < 3; ++differs) {
     const std::vector<std::string> errors = errors_of([&](World& world) {
