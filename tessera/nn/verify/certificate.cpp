@@ -25,7 +25,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-constexpr std::int64_t this_format = 1;
+constexpr std::int64_t certificate_format = 1;
 constexpr const char* kind = "tessera certificate";
 
 /// Returns the parts of the file that are hashed, by name.
@@ -201,7 +201,7 @@ CertificateCheck check_subject(const Subject& subject, const Certificate& c) {
 
 void save_certificate(const Certificate& c, const std::string& path) {
   const Json parts = parts_of_file(c);
-  Json file = {{"kind", kind}, {"format", this_format}};
+  Json file = {{"kind", kind}, {"format", certificate_format}};
   for (const auto& [name, part] : parts.items()) file[name] = part;
   for (const auto& [name, part] : parts.items()) file["hashes"][name] = sha256(part.dump());
   // Writes each part on one line, so that a diff shows which part changed.
@@ -222,8 +222,8 @@ Certificate load_certificate(const std::string& path) {
   try {
     const Json file = Json::parse(text);
     if (file.value("kind", "") != kind) bad("this is not a certificate of this library");
-    if (file.at("format").get<std::int64_t>() != this_format)
-      bad(fmt::format("its format is {}; this version supports {}", file.at("format").dump(), this_format));
+    if (file.at("format").get<std::int64_t>() != certificate_format)
+      bad(fmt::format("its format is {}; this version supports {}", file.at("format").dump(), certificate_format));
     c.library = file.at("library").get<std::string>();
     c.device = file.at("device").get<std::string>();
     if (!file.at("layers").is_array()) bad("its layers are not a list");
