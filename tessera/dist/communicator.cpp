@@ -103,26 +103,47 @@ void Communicator::end_all() {
   for (Communicator* c : communicators->all) c->thread_.join();
 }
 
-void Communicator::run(const Call& call, const Callback<void(Round&)>& work) {
+void Communicator::check_not_forked(const Call& call) const {
   if (generation_ != os::fork_generation())
     fail<ConnectionError>({.operation = to_string(call),
                            .wrong = "this process was forked after its World was created",
                            .remedy = "only the parent can take part in collectives"});
-  Command command{.call = call, .work = &work};
-  if (transport_->any_thread()) {
+}
+
+void Communicator::enqueue(std::shared_ptr<Command> command) {
+  {
+    const std::lock_guard held(lock_);
+    if (stop_) fail<ConnectionError>({.operation = to_string(command->call), .wrong = "the program is ending"});
+    ++queued_;
+    commands_.push_back(std::move(command));
+  }
+  wake_->notify_one();
+}
+
+void Communicator::run(const Call& call, const Callback<void(Round&)>& work) {
+  check_not_forked(call);
+  Command command{.call = call, .work = work};
+  if (queued_ == 0 && transport_->any_thread()) {
     const std::lock_guard held(transport_lock_);
     user_ = std::this_thread::get_id();
     serve(command);
     user_ = std::thread::id();
+    command.done = true;
   } else {
-    const std::lock_guard held(lock_);
-    if (stop_) fail<ConnectionError>({.operation = to_string(call), .wrong = "the program is ending"});
-    commands_.push_back(&command);
+    enqueue({std::shared_ptr<void>(), &command});
   }
-  if (!command.done) {
-    wake_->notify_one();
-    command.done.wait(false);
-  }
+  wait_for(command);
+}
+
+std::shared_ptr<const Communicator::Command> Communicator::start(const Call& call, const Callback<void(Round&)>& work) {
+  check_not_forked(call);
+  auto command = std::make_shared<Command>(call, work);
+  enqueue(command);
+  return command;
+}
+
+void Communicator::wait_for(const Command& command) {
+  command.done.wait(false);
   if (command.error) std::rethrow_exception(command.error);
 }
 
@@ -136,13 +157,16 @@ void Communicator::main() {
   for (;;) {
     wake_->wait_for(held, milliseconds(20), [&] { return stop_ || !commands_.empty(); });
     if (!commands_.empty()) {
-      Command& next = *commands_.front();
+      const std::shared_ptr<Command> next = std::move(commands_.front());
       commands_.pop_front();
       held.unlock();
       {
         const std::lock_guard transport(transport_lock_);
-        serve(next);
+        serve(*next);
       }
+      --queued_;
+      next->done = true;
+      next->done.notify_one();
       held.lock();
       continue;
     }
@@ -177,7 +201,7 @@ void Communicator::serve(Command& command) {
     if (command.call.step != 0) step_ = command.call.step;
     running_ = &command.call;
     Round round(*this);
-    (*command.work)(round);
+    command.work(round);
     count_ = number;
   } catch (const MismatchError& e) {
     command.error = std::current_exception();
@@ -187,8 +211,6 @@ void Communicator::serve(Command& command) {
     report_failure(Notice::failed, e.what());
   }
   running_ = nullptr;
-  command.done = true;
-  command.done.notify_one();
 }
 
 /// Sends a failure of this rank to all others, so that they do not wait for it.

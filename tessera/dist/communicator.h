@@ -67,9 +67,21 @@ class Communicator {
   /// Sets how long a wait keeps its core before it sleeps between tests. Call it before other collectives.
   void set_spinning(std::chrono::microseconds spinning) { spinning_ = spinning; }
 
+  /// A collective that this rank has called.
+  struct Command {
+    Call call;
+    Callback<void(Round&)> work;
+    std::exception_ptr error = nullptr;
+    std::atomic<bool> done = false;
+  };
   /// Runs a collective and waits for its end. Rethrows its exception. After an exception, all later calls throw. Throws
   /// ConnectionError in a forked child.
   void run(const Call& call, const Callback<void(Round&)>& work);
+  /// Lets the communicator's thread run a collective, after those that were started before. `work` must keep its memory
+  /// alive.
+  std::shared_ptr<const Command> start(const Call& call, const Callback<void(Round&)>& work);
+  /// Waits for the end of a collective. Rethrows its exception.
+  static void wait_for(const Command& command);
   /// Ends the job with an error while this rank waits for `rank`, if this process of the same machine has ended.
   void watch(int rank, pid_t process, std::uint64_t start);
   /// Number of collectives that have run.
@@ -93,12 +105,6 @@ class Communicator {
     std::uint64_t number = 0;  ///< collectives that the sender has completed; in which_call: number of the collective
     char text[1008];           ///< in ping: the envelope of the collective in which the sender waits
   };
-  struct Command {
-    Call call;
-    const Callback<void(Round&)>* work;
-    std::exception_ptr error;
-    std::atomic<bool> done = false;
-  };
   struct Peer {
     Clock::time_point last_sign;  ///< when the last message of this rank arrived
     Clock::time_point pinged;     ///< when the last ping was sent
@@ -115,6 +121,8 @@ class Communicator {
   static void end_all();
   void stop();
   void main();
+  void check_not_forked(const Call& call) const;
+  void enqueue(std::shared_ptr<Command> command);
   void serve(Command& command);
   void poll_idle();
   void wait_for_ends();
@@ -151,7 +159,8 @@ class Communicator {
   std::mutex transport_lock_;  ///< held while functions of the transport are called
   std::mutex lock_;
   std::unique_ptr<std::condition_variable> wake_ = std::make_unique<std::condition_variable>();
-  std::deque<Command*> commands_;
+  std::deque<std::shared_ptr<Command>> commands_;
+  std::atomic<std::size_t> queued_ = 0;  ///< commands that were enqueued and have not ended
   std::atomic<bool> stop_ = false, left_by_exception_ = false;
   std::atomic<std::thread::id> user_;  ///< the thread that runs a collective itself
 

@@ -10,13 +10,11 @@
 #include <map>
 #include <thread>
 
-#include "tessera/array/history.h"
 #include "tessera/base/os/process_tree.h"
 #include "tessera/base/os/processor.h"
 #include "tessera/base/os/system.h"
 #include "tessera/base/sha256.h"
-#include "tessera/device/memory/storage.h"
-#include "tessera/dist/collectives.h"
+#include "tessera/dist/array_collectives.h"
 #include "tessera/dist/launcher.h"
 #include "tessera/dist/mpi_transport.h"
 #include "tessera/dist/thread_transport.h"
@@ -41,29 +39,6 @@ void store(std::span<char> to, const std::string& text) {
 
 std::span<std::byte> writable_bytes(auto& values) { return std::as_writable_bytes(std::span(values)); }
 
-Call call_of(Collective kind, const std::source_location& where) {
-  return {.kind = kind, .file = where.file_name(), .line = where.line()};
-}
-
-Call call_of(Collective kind, const Array& x, Reduce how, const std::source_location& where) {
-  Call call = call_of(kind, where);
-  call.how = how, call.dtype = x.dtype(), call.count = static_cast<std::uint64_t>(x.size());
-  return call;
-}
-
-std::uint64_t bytes_of(const Array& x) { return static_cast<std::uint64_t>(x.size()) * dtype_size(x.dtype()); }
-
-void check_plain(const char* operation, const Array& x) {
-  ::tessera::detail::check_no_history(operation, x, "and collectives have no gradient", "Pass stop_gradient(x)");
-}
-
-void check_root(const char* operation, const World& world, int root) {
-  if (root < 0 || root >= world.size())
-    fail<ArgumentError>({.operation = operation,
-                         .with = {{"root", std::to_string(root)}, {"ranks", std::to_string(world.size())}},
-                         .wrong = "there is no such rank"});
-}
-
 /// Describes the first line in which two texts differ.
 std::string first_difference(const std::string& theirs, const std::string& ours) {
   const auto [a, b] = std::ranges::mismatch(theirs, ours);
@@ -75,44 +50,6 @@ std::string first_difference(const std::string& theirs, const std::string& ours)
   return fmt::format("{} instead of {}", line_at(ours, b), line_at(theirs, a));
 }
 
-/// Copies host memory to an array.
-void upload(const Array& to, const std::byte* from) {
-  if (to.size() == 0) return;
-  if (to.contiguous()) {
-    current_queue(to.device()).upload(to.view_for_writing(), from);
-  } else {
-    Array whole = Array::empty(to.shape(), to.dtype(), to.device());
-    upload(whole, from);
-    Array(to).assign(whole);
-  }
-}
-
-/// The elements of an array in host memory: in place if the host can address them, else a copy.
-class HostData {
- public:
-  explicit HostData(const Array& x) : array_(x) {
-    const std::size_t size = bytes_of(x);
-    if (x.size() != 0 && x.contiguous() && x.view().storage->allocation().host) {
-      access_.emplace(x.host_access());
-      bytes = {static_cast<std::byte*>(access_->data()), size};
-    } else {
-      copy_.resize(size);
-      x.download(copy_.data());
-      bytes = copy_;
-    }
-  }
-  /// Stores the elements in the array, if they are a copy.
-  void store() const {
-    if (!access_) upload(array_, copy_.data());
-  }
-  std::span<std::byte> bytes;
-
- private:
-  const Array array_;
-  std::optional<HostAccess> access_;
-  std::vector<std::byte> copy_;
-};
-
 }  // namespace
 
 struct World::State {
@@ -120,6 +57,13 @@ struct World::State {
   std::vector<RankInfo> ranks;
   int rank = 0, size = 1, local_rank = 0, local_size = 0;
   std::string name;
+  /// A sum that start_sum has started.
+  struct Started {
+    Array array;
+    std::shared_ptr<std::vector<std::byte>> data;
+    std::shared_ptr<const Communicator::Command> command;
+  };
+  std::vector<Started> started;
 
   /// Runs a collective, unless there is only one rank.
   void run(const Call& call, const Callback<void(Round&)>& work) {
@@ -134,9 +78,7 @@ struct World::State {
   void introduce(bool divides_cores);
 };
 
-struct WorldAccess {
-  static World::State& state(World& world) { return *world.state_; }
-};
+Communicator* WorldAccess::communicator(World& world) { return world.state_->communicator.get(); }
 
 void World::State::introduce(bool divides_cores) {
   Introduction mine;
@@ -203,6 +145,25 @@ void World::barrier(std::source_location where) {
   state_->run(call_of(Collective::barrier, where), [](Round& round) { dist::barrier(round); });
 }
 
+namespace {
+
+Call step_call(std::uint64_t step, DType dtype, std::uint64_t count) {
+  return {.kind = Collective::training_step, .dtype = dtype, .count = count, .step = step};
+}
+
+}  // namespace
+
+void World::start_sum(std::uint64_t step, const Array& array) {
+  if (size() == 1) return;
+  auto data = std::make_shared<std::vector<std::byte>>(bytes_of(array));
+  array.download(data->data());
+  const DType dtype = array.dtype();
+  state_->started.push_back({array, data,
+                             state_->communicator->start(
+                                 step_call(step, dtype, static_cast<std::uint64_t>(array.size())),
+                                 [data, dtype](Round& round) { dist::all_reduce(round, Reduce::sum, dtype, *data); })});
+}
+
 void World::sum_step(std::uint64_t step, std::span<const Array> rows, StepFlags& flags) {
   if (size() == 1) return;
   // Arrays of one dtype are exchanged together. The flags are numbers: how many ranks want to stop, and whether the
@@ -216,19 +177,23 @@ void World::sum_step(std::uint64_t step, std::span<const Array> rows, StepFlags&
                                        {}, Device{Backend::cpu});
   for (const Array& row : rows) groups[row.dtype()].arrays.push_back(&row);
   groups[DType::f32].arrays.push_back(&sent_flags);
-  Call call{.kind = Collective::training_step, .step = step};
+  std::uint64_t count = 0;
   for (auto& [dtype, group] : groups) {
     std::uint64_t bytes = 0;
     for (const Array* a : group.arrays) bytes += bytes_of(*a);
     group.data.resize(bytes);
     bytes = 0;
     for (const Array* a : group.arrays) a->download(group.data.data() + bytes), bytes += bytes_of(*a);
-    call.count += bytes / dtype_size(dtype);
+    count += bytes / dtype_size(dtype);
   }
-  call.dtype = DType::f32;
-  state_->run(call, [&](Round& round) {
+  const std::vector<State::Started> started = std::exchange(state_->started, {});
+  state_->run(step_call(step, DType::f32, count), [&](Round& round) {
     for (auto& [dtype, group] : groups) dist::all_reduce(round, Reduce::sum, dtype, group.data);
   });
+  for (const auto& [array, data, command] : started) {
+    Communicator::wait_for(*command);  // it has ended, because it was started earlier
+    upload(array, data->data());
+  }
   for (auto& [dtype, group] : groups) {
     const std::byte* at = group.data.data();
     for (const Array* a : group.arrays) {
@@ -263,7 +228,7 @@ std::string broadcast_text(World& world, const std::string& text, int root, cons
   std::string out = text;
   Call call = call_of(Collective::broadcast, where);
   call.root = root;
-  WorldAccess::state(world).run(call, [&](Round& round) {
+  WorldAccess::communicator(world)->run(call, [&](Round& round) {
     dist::broadcast(round, std::as_writable_bytes(std::span(&length, 1)), root);
     out.resize(length);
     dist::broadcast(round, writable_bytes(out), root);
@@ -273,7 +238,7 @@ std::string broadcast_text(World& world, const std::string& text, int root, cons
 
 std::vector<std::uint64_t> gather_numbers(World& world, std::uint64_t number, const std::source_location& where) {
   std::vector<std::uint64_t> all(static_cast<std::size_t>(world.size()), number);
-  WorldAccess::state(world).run(call_of(Collective::agree, where), [&](Round& round) {
+  WorldAccess::communicator(world)->run(call_of(Collective::agree, where), [&](Round& round) {
     all_gather(round, std::as_bytes(std::span(&number, 1)), writable_bytes(all));
   });
   return all;
@@ -283,71 +248,6 @@ std::vector<std::uint64_t> gather_numbers(World& world, std::uint64_t number, co
 
 std::string World::broadcast(const std::string& text, int root) { return broadcast_text(*this, text, root, {}); }
 std::vector<std::uint64_t> World::gather(std::uint64_t number) { return gather_numbers(*this, number, {}); }
-
-void all_reduce_into(World& world, Array& x, Reduce how, std::source_location where) {
-  check_reduce("all_reduce", how, x.dtype());
-  if (world.size() == 1) return;
-  const HostData data(x);
-  WorldAccess::state(world).run(call_of(Collective::all_reduce, x, how, where),
-                                [&](Round& round) { dist::all_reduce(round, how, x.dtype(), data.bytes); });
-  data.store();
-}
-
-Array all_reduce(World& world, const Array& x, Reduce how, std::source_location where) {
-  check_plain("all_reduce", x);
-  Array out = x.copy();
-  all_reduce_into(world, out, how, where);
-  return out;
-}
-
-Array reduce(World& world, const Array& x, int root, Reduce how, std::source_location where) {
-  check_plain("reduce", x);
-  check_reduce("reduce", how, x.dtype());
-  check_root("reduce", world, root);
-  if (world.size() == 1) return x;
-  std::vector<std::byte> data(bytes_of(x)), result(world.rank() == root ? data.size() : 0);
-  x.download(data.data());
-  Call call = call_of(Collective::reduce, x, how, where);
-  call.root = root;
-  WorldAccess::state(world).run(call, [&](Round& round) { dist::reduce(round, how, x.dtype(), data, result, root); });
-  if (world.rank() != root) return x;
-  const Array out = Array::empty(x.shape(), x.dtype(), x.device());
-  upload(out, result.data());
-  return out;
-}
-
-Array all_gather(World& world, const Array& x, std::source_location where) {
-  check_plain("all_gather", x);
-  std::vector<std::byte> data(bytes_of(x)), result(data.size() * static_cast<std::size_t>(world.size()));
-  if (world.size() == 1) return x.unsqueeze(0);
-  x.download(data.data());
-  WorldAccess::state(world).run(call_of(Collective::all_gather, x, Reduce::sum, where),
-                                [&](Round& round) { dist::all_gather(round, data, result); });
-  Shape shape = x.shape();
-  shape.insert(shape.begin(), world.size());
-  const Array out = Array::empty(shape, x.dtype(), x.device());
-  upload(out, result.data());
-  return out;
-}
-
-Array reduce_scatter(World& world, const Array& x, Reduce how, std::source_location where) {
-  check_plain("reduce_scatter", x);
-  check_reduce("reduce_scatter", how, x.dtype());
-  if (x.rank() == 0 || x.shape(0) % world.size() != 0)
-    fail<ShapeError>({.operation = "reduce_scatter",
-                      .with = {{"shape", to_string(x.shape())}, {"ranks", std::to_string(world.size())}},
-                      .wrong = "axis 0 cannot be divided by the number of ranks"});
-  if (world.size() == 1) return x;
-  std::vector<std::byte> data(bytes_of(x)), result(data.size() / static_cast<std::size_t>(world.size()));
-  x.download(data.data());
-  WorldAccess::state(world).run(call_of(Collective::reduce_scatter, x, how, where),
-                                [&](Round& round) { dist::reduce_scatter(round, how, x.dtype(), data, result); });
-  Shape shape = x.shape();
-  shape[0] /= world.size();
-  const Array out = Array::empty(shape, x.dtype(), x.device());
-  upload(out, result.data());
-  return out;
-}
 
 namespace detail {
 
@@ -375,7 +275,7 @@ void broadcast_arrays(World& world, std::span<const Array> arrays, const std::st
   }
   Call call = call_of(Collective::broadcast, where);
   call.root = root, call.count = bytes;
-  WorldAccess::state(world).run(call, [&](Round& round) { dist::broadcast(round, data, root); });
+  WorldAccess::communicator(world)->run(call, [&](Round& round) { dist::broadcast(round, data, root); });
   if (world.rank() == root) return;
   bytes = 0;
   for (const Array& a : arrays) upload(a, data.data() + bytes), bytes += bytes_of(a);

@@ -2,6 +2,7 @@
 // World: the processes (ranks) that a launcher such as mpirun started together, and collectives over their arrays.
 #pragma once
 
+#include <memory>
 #include <source_location>
 #include <string>
 #include <vector>
@@ -80,6 +81,7 @@ class World final : public Exchange {
   void barrier(std::source_location where = std::source_location::current());
 
   // The functions below are used by training (nn/exchange.h).
+  void start_sum(std::uint64_t step, const Array& array) override;
   void sum_step(std::uint64_t step, std::span<const Array> rows, StepFlags& flags) override;
   void sum(std::span<const Array> arrays) override;
   void broadcast(std::span<const Array> arrays, const std::string& what) override;
@@ -90,6 +92,23 @@ class World final : public Exchange {
   friend struct WorldAccess;
   struct State;
   detail::Owner<State> state_;
+};
+
+/// The result of a collective that runs while this rank computes (all_reduce_async and others). Collectives run one
+/// after another, in the order of their calls. Copies refer to the same result. If all copies are destroyed earlier,
+/// the collective is completed nevertheless.
+class Pending {
+ public:
+  /// Returns whether the collective has ended, successfully or with an error. Does not block.
+  bool done() const;
+  /// Waits for the end of the collective, and returns its result on the device of the input. Throws the exception of
+  /// the collective. May be called by several threads, and by tasks.
+  Array get() const;
+
+ private:
+  friend struct WorldAccess;
+  struct State;
+  std::shared_ptr<State> state_;
 };
 
 /// Combines the elements of an array over all ranks in a fixed tree (tree_reduce.h), and returns the result on all
@@ -109,6 +128,18 @@ Array all_gather(World& world, const Array& x, std::source_location where = std:
 /// Throws ShapeError if the extent is not a multiple of the number of ranks.
 Array reduce_scatter(World& world, const Array& x, Reduce how = Reduce::sum,
                      std::source_location where = std::source_location::current());
+
+/// Like all_reduce, but returns without waiting for other ranks. `x` can be changed afterwards.
+Pending all_reduce_async(World& world, const Array& x, Reduce how = Reduce::sum,
+                         std::source_location where = std::source_location::current());
+/// Like reduce, but returns without waiting for other ranks. `x` can be changed afterwards.
+Pending reduce_async(World& world, const Array& x, int root = 0, Reduce how = Reduce::sum,
+                     std::source_location where = std::source_location::current());
+/// Like all_gather, but returns without waiting for other ranks. `x` can be changed afterwards.
+Pending all_gather_async(World& world, const Array& x, std::source_location where = std::source_location::current());
+/// Like reduce_scatter, but returns without waiting for other ranks. `x` can be changed afterwards.
+Pending reduce_scatter_async(World& world, const Array& x, Reduce how = Reduce::sum,
+                             std::source_location where = std::source_location::current());
 
 namespace detail {
 /// Replaces the contents of the arrays by those of rank `root`.

@@ -129,6 +129,17 @@ R detached_value(const Leaves& leaves, const R& result) {
   return map_arrays(result, [&](const Array& a) { return leaves.detach(a); });
 }
 
+/// The function that value_and_grad returns. `ready` may be null.
+template <class F, std::size_t... I, class... Args>
+auto value_and_gradient(F& f, Wrt<I...> by, const AdjointReady& ready, const Args&... args) {
+  Leaves leaves;
+  auto value = call_with_leaves(f, by, leaves, args...);
+  const Array& first = first_of(value);
+  auto adjoints = leaves.adjoints(first, unit_adjoint("value_and_grad", first), true, ready);
+  auto gradient = gradient_of(by, std::move(adjoints), args...);
+  return std::pair{detached_value(leaves, value), std::move(gradient)};
+}
+
 }  // namespace detail
 
 /// Returns a function that computes the value and the gradient of f. value_and_grad(f)(x, more...) returns the pair of
@@ -149,14 +160,7 @@ R detached_value(const Leaves& leaves, const R& result) {
 template <class F, std::size_t... I>
 auto value_and_grad(F f, Wrt<I...> by) {
   static_assert(sizeof...(I) > 0, "wrt must contain at least one argument");
-  return [f = std::move(f), by]<class... Args>(const Args&... args) {
-    detail::Leaves leaves;
-    auto value = detail::call_with_leaves(f, by, leaves, args...);
-    const Array& first = detail::first_of(value);
-    auto adjoints = leaves.adjoints(first, detail::unit_adjoint("value_and_grad", first), true);
-    auto gradient = detail::gradient_of(by, std::move(adjoints), args...);
-    return std::pair{detail::detached_value(leaves, value), std::move(gradient)};
-  };
+  return [f = std::move(f), by](const auto&... args) { return detail::value_and_gradient(f, by, nullptr, args...); };
 }
 template <class F>
 auto value_and_grad(F f) {

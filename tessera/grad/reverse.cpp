@@ -40,11 +40,18 @@ class Reverse {
         found->second.reaches_leaf = found->second.is_leaf = true;
     for (const auto& [number, step] : by_number_) {
       NodeState& place = places_.at(step.get());
-      for (const Step::Operand& o : step->operands()) place.reaches_leaf = place.reaches_leaf || reaches_leaf(o.step);
+      if (place.is_leaf) continue;
+      for (const Step::Operand& o : step->operands()) {
+        if (!reaches_leaf(o.step)) continue;
+        place.reaches_leaf = true;
+        ++places_.at(o.step.get()).uses;
+      }
     }
   }
 
-  void walk(const StepPointer& result, Array adjoint, bool free) {
+  /// Calls `complete(leaf)` for each leaf after the last step that adds to its adjoint.
+  template <class F>
+  void walk(const StepPointer& result, Array adjoint, bool free, const F& complete) {
     if (!reaches_leaf(result)) return;
     places_.at(result.get()).adjoint = std::move(adjoint);
     while (!by_number_.empty()) {
@@ -54,18 +61,27 @@ class Reverse {
       NodeState& place = places_.at(step.get());
       if (place.is_leaf) continue;
       if (std::optional<Array> whole = place.take()) pass(step, *std::move(whole));
+      std::vector<const Step*> completed;
+      for (const Step::Operand& o : step->operands()) {
+        const auto operand = places_.find(o.step.get());
+        if (operand != places_.end() && operand->second.reaches_leaf && --operand->second.uses == 0 &&
+            operand->second.is_leaf)
+          completed.push_back(operand->first);
+      }
       if (free && step->lowest() >= leaf_) step->free();
+      for (const Step* leaf : completed) complete(leaf);
     }
   }
 
-  std::optional<Array> adjoint(const StepPointer& leaf) {
-    const auto found = places_.find(leaf.get());
+  std::optional<Array> adjoint(const Step* leaf) {
+    const auto found = places_.find(leaf);
     return found == places_.end() ? std::nullopt : found->second.take();
   }
 
  private:
   struct NodeState {
     bool reaches_leaf = false, is_leaf = false;
+    std::size_t uses = 0;          ///< uses as an operand by steps that have not been processed
     std::optional<Array> adjoint;  ///< without the adjoints in `slices`
     std::vector<Backward::Slice> slices;
     Shape shape;  ///< shape of the operand to which the slices belong
@@ -117,15 +133,26 @@ Array Leaves::add(const Array& argument, DType adjoint) {
   return a;
 }
 
-std::vector<Array> Leaves::adjoints(const Array& result, Array adjoint, bool last) const {
+std::vector<Array> Leaves::adjoints(const Array& result, Array adjoint, bool last, const AdjointReady& ready) const {
   std::vector<StepPointer> steps;
-  for (const Leaf& leaf : steps_) steps.push_back(leaf.step);
+  std::unordered_map<const Step*, std::size_t> numbers;
+  for (const Leaf& leaf : steps_) numbers.emplace(leaf.step.get(), steps.size()), steps.push_back(leaf.step);
   Reverse reverse(result.step(), number_, steps);
-  reverse.walk(result.step(), std::move(adjoint), last);
+  std::vector<std::optional<Array>> complete(steps_.size());
+  reverse.walk(result.step(), std::move(adjoint), last, [&](const Step* leaf) {
+    if (!ready) return;
+    const std::size_t number = numbers.at(leaf);
+    if (std::optional<Array> whole = reverse.adjoint(leaf)) complete[number] = ready(number, *std::move(whole));
+  });
   std::vector<Array> out;
-  for (const Leaf& leaf : steps_) {
-    auto got = reverse.adjoint(leaf.step);
-    out.push_back(got ? *std::move(got) : Array::zeros(leaf.shape, leaf.dtype, leaf.device));
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const Leaf& leaf = steps_[i];
+    if (!complete[i]) {
+      std::optional<Array> got = reverse.adjoint(leaf.step.get());
+      Array whole = got ? *std::move(got) : Array::zeros(leaf.shape, leaf.dtype, leaf.device);
+      complete[i] = ready ? ready(i, std::move(whole)) : std::move(whole);
+    }
+    out.push_back(*std::move(complete[i]));
   }
   eval(out);
   return out;

@@ -6,8 +6,13 @@
 #include <vector>
 
 #include "tessera/array/array.h"
+#include "tessera/base/callback.h"
 
 namespace tessera::detail {
+
+/// Called during the backward pass with the number of an argument, in the order of Leaves::add, and its complete
+/// adjoint. Returns the array that takes the adjoint's place, for example a copy in another buffer.
+using AdjointReady = Callback<Array(std::size_t argument, Array adjoint)>;
 
 /// The arguments of a differentiation. Each gets its own step, at which the backward pass ends.
 class Leaves {
@@ -20,8 +25,9 @@ class Leaves {
 
   /// Returns the adjoints of the arguments in the order of add(), given the adjoint of `result`. If the result does not
   /// depend on an argument, its adjoint is zero. If `last` is true, the history is not used again, and each step is
-  /// freed as soon as it has been processed.
-  std::vector<Array> adjoints(const Array& result, Array adjoint, bool last) const;
+  /// freed as soon as it has been processed. `ready` is called for each argument as soon as no later part of the
+  /// backward pass adds to its adjoint; may be null.
+  std::vector<Array> adjoints(const Array& result, Array adjoint, bool last, const AdjointReady& ready = nullptr) const;
   /// Returns `a` without its history, unless the history belongs to an outer differentiation.
   Array detach(Array a) const;
 

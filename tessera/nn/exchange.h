@@ -27,8 +27,10 @@ class Exchange {
   /// True for rank 0, which writes files and prints.
   bool first() const { return rank() == 0; }
 
-  /// Adds up the elements of 1-D arrays of floats over the ranks, in a fixed order, and stores the sums in the arrays.
-  /// Combines the flags.
+  /// Starts to add up the elements of a 1-D array of floats over the ranks, in a fixed order, and returns. The next
+  /// sum_step stores the sums in the array. Until then, the array may be read and written.
+  virtual void start_sum(std::uint64_t step, const Array& array) = 0;
+  /// Adds up arrays like start_sum, stores all sums in their arrays, and combines the flags.
   virtual void sum_step(std::uint64_t step, std::span<const Array> rows, StepFlags& flags) = 0;
   /// Adds up arrays like sum_step, outside of steps.
   virtual void sum(std::span<const Array> arrays) = 0;

@@ -63,8 +63,12 @@ std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> p
     }
     if (kept != nullptr) {
       const std::size_t at = rows.size();
-      rows.push_back(pack_arrays(arrays, at < kept->size() ? std::optional((*kept)[at]) : std::nullopt));
-      if (at == kept->size()) kept->push_back(rows.back());
+      const std::optional<Array> packed = packed_view(read);
+      if (at == kept->size())
+        kept->push_back(pack_arrays(arrays));
+      else if (!packed || packed->view().storage != (*kept)[at].view().storage)
+        pack_arrays(arrays, (*kept)[at]);
+      rows.push_back((*kept)[at]);
       continue;
     }
     if (!packed_view(read)) pack_arrays(arrays);

@@ -21,7 +21,7 @@ bool is_packing_slower(std::span<const Array* const> arrays);
 void check_same_views(const char* asked, const ConstParts& parts);
 /// Returns the packed buffers. With `allow_separate`, arrays for which packing is slower are not packed and are
 /// returned as separate buffers. With `kept`, the buffers of earlier calls for the same parts are used again, and new
-/// ones are added to it.
+/// ones are added to it; arrays that are in these buffers already are not copied.
 std::vector<Array> pack_parts(const Parts& parts, std::span<const std::string> patterns, bool allow_separate = false,
                               std::vector<Array>* kept = nullptr);
 /// Like pack_parts, for a model that may contain the same array several times. The array is packed once and remains

@@ -111,11 +111,12 @@ class Trainer : public TrainerBase {
   void gradient_of(std::size_t slot, const UseGradient& use) override {
     const double weight = weight_of(slot);
     if (splits() && weight > 0) return gradient_of_parts(slot, use);
-    auto [losses, gradient] = value_and_grad([&](const Model& m) {
+    const auto weighted_loss = [&](const Model& m) {
       Array loss = weight > 0 ? loss_(m, *held_[slot]) : detail::zero_loss(detail::parts_of(m));
       if (weight > 0 && weight < 1) loss = loss * weight;
       return std::tuple(scaled(loss), loss);
-    })(computing());
+    };
+    auto [losses, gradient] = detail::value_and_gradient(weighted_loss, wrt<0>, adjoint_ready(), computing());
     use(std::get<1>(std::move(losses)), detail::parts_of(gradient));
   }
   /// Computes gradients on each device for its part of the batch, then adds them up.

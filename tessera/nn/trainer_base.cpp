@@ -182,6 +182,10 @@ void TrainerBase::fill(Slot& slot, std::span<const Array> batch) {
 }
 
 Array TrainerBase::step_arrays(std::span<const Array> batch, std::optional<double> share) {
+  if (broken_)
+    fail<Error>({.operation = "Trainer.step",
+                 .wrong = "an earlier step failed after the other ranks had received a part of its gradient",
+                 .remedy = "Start the program again and resume from a checkpoint"});
   const DeviceScope scope(device_);
   std::vector<Array> part;
   if (ranks_ != nullptr && !share) {
@@ -200,6 +204,7 @@ Array TrainerBase::step_arrays(std::span<const Array> batch, std::optional<doubl
     run(slot, update);
   } catch (...) {
     optimiser_->rewind(before);
+    broken_ = started_ != 0;
     throw;
   }
   steps_ = number;
@@ -300,8 +305,20 @@ void TrainerBase::note_loss(Slot& slot, const Array& loss, const Array& finite) 
   assign_all(all);
 }
 
-/// Adds up the loss over the ranks, and the gradients if the step ends with an update, and exchanges the flags. The
-/// sums replace the contents of `rows`. Returns the loss.
+/// True if gradients can be sent during the backward pass.
+bool TrainerBase::overlaps() const {
+  return ranks_ != nullptr && options_.bucket_bytes > 0 && accumulate_ == 1 && !splits();
+}
+
+/// Sends a bucket. If a step is restarted, its gradient is the same, and what was sent is not sent again.
+void TrainerBase::start_bucket(std::size_t number) {
+  if (number < started_) return;
+  ranks_->start_sum(steps_ + 1, buckets_.bucket(number));
+  ++started_;
+}
+
+/// Adds up the loss over the ranks, and the gradients in `rows`, and exchanges the flags. The sums replace the contents
+/// of the arrays. Returns the loss.
 Array TrainerBase::sum_over_ranks(std::vector<Array> rows, const Array& loss, const Array& finite) {
   std::vector<Assignment> notes = {
       {exchanged_loss_.slice(0, 0, 1), loss.reshape({1}).astype(exchanged_loss_.dtype())},
@@ -313,6 +330,7 @@ Array TrainerBase::sum_over_ranks(std::vector<Array> rows, const Array& loss, co
     wrote_ = true;  // in a replay, too
     StepFlags flags = std::exchange(flags_to_send_, {});
     ranks_->sum_step(steps_ + 1, rows, flags);
+    started_ = 0;
     flags_ = flags;
   });
   return exchanged_loss_.slice(0, 0, 1).reshape({}).astype(loss.dtype());
@@ -320,10 +338,24 @@ Array TrainerBase::sum_over_ranks(std::vector<Array> rows, const Array& loss, co
 
 void TrainerBase::work(Slot& slot, bool update) {
   Training mode(mode_of(0));
+  const bool early = overlaps() && buckets_.size() > 1;
+  if (early) {
+    buckets_.begin();
+    adjoint_ready_ = [this](std::size_t number, Array adjoint) {
+      return buckets_.store(number, std::move(adjoint), [this](std::size_t bucket) {
+        Sequence::between([this, bucket] { start_bucket(bucket); });
+      });
+    };
+  }
+  struct Reset {
+    detail::AdjointReady& ready;
+    ~Reset() { ready = nullptr; }
+  } const reset{adjoint_ready_};
   gradient_of(slot.index, [&](Array loss, const detail::Parts& gradient) {
     const std::vector<Array> rows =
         detail::pack_parts(gradient, optimiser_->patterns(), summed_.empty() && ranks_ == nullptr,
                            ranks_ == nullptr ? nullptr : &exchanged_);
+    if (overlaps() && buckets_.size() == 0) buckets_ = detail::GradientBuckets(rows, gradient, options_.bucket_bytes);
     const bool check = options_.check_finite, scales = precision_.scales();
     loss = loss.reshape({}).to(device_);
     if (slot.loss.rank() != 0 || slot.loss.dtype() != loss.dtype()) slot.loss = Array::zeros({}, loss.dtype());
@@ -347,7 +379,7 @@ void TrainerBase::work(Slot& slot, bool update) {
     }
     Array finite = isfinite(loss);
     if (ranks_ != nullptr) {
-      loss = sum_over_ranks(update ? rows : std::vector<Array>(), loss,
+      loss = sum_over_ranks(update && !early ? rows : std::vector<Array>(), loss,
                             (check || scales) && !update ? all_finite(loss) : finite);
       if (update && !summed_.empty())
         for (Array row : rows) row.assign(mean(row));

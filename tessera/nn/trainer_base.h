@@ -10,9 +10,11 @@
 
 #include "tessera/base/callback.h"
 #include "tessera/base/owner.h"
+#include "tessera/grad/reverse.h"
 #include "tessera/nn/any_optimiser.h"
 #include "tessera/nn/batches.h"
 #include "tessera/nn/exchange.h"
+#include "tessera/nn/gradient_buckets.h"
 #include "tessera/nn/mode.h"
 #include "tessera/nn/precision.h"
 
@@ -51,6 +53,10 @@ struct TrainerOptions {
   /// must be a mean over samples. State, such as BatchNorm's running statistics, is the first rank's. Must outlive the
   /// trainer. Null: this process trains alone.
   Exchange* ranks = nullptr;
+  /// Gradients of more than this many bytes are sent to the other ranks in several parts, each as soon as the backward
+  /// pass has completed it, while the rest is computed. Results are bit-identical for any value. 0: after the backward
+  /// pass. Not used with accumulate and with several devices per rank.
+  std::size_t bucket_bytes = std::size_t{25} << 20;
 };
 
 /// Thrown when a step's loss or gradient is not finite.
@@ -150,6 +156,8 @@ class TrainerBase {
   /// The fraction of the batch's samples that this rank processes; 1 if it trains alone.
   double weight_of(std::size_t slot) const;
   std::size_t shapes() const;
+  /// Must be called for each part of the gradient that the backward pass completes; may be null.
+  const detail::AdjointReady& adjoint_ready() const { return adjoint_ready_; }
 
  private:
   // Implemented by Trainer. There is a slot for each batch shape, with its own arrays. Each batch is copied into the
@@ -171,6 +179,8 @@ class TrainerBase {
   /// replays since the last comparison.
   std::string differs(const std::string& difference, std::uint64_t unchecked) const;
   void note_loss(Slot& slot, const Array& loss, const Array& finite);
+  bool overlaps() const;
+  void start_bucket(std::size_t number);
   Array sum_over_ranks(std::vector<Array> rows, const Array& loss, const Array& finite);
   void compare_parameters();
   void take_numbers(const std::map<std::string, std::string>& texts);
@@ -199,7 +209,11 @@ class TrainerBase {
   std::vector<Array> exchanged_;  ///< buffers for gradients; only with ranks
   Array exchanged_loss_;          ///< loss, and number of ranks that found non-finite numbers; only with ranks
   StepFlags flags_, flags_to_send_;
-  Array sum_;                  ///< sum of losses since the last mean_loss()
+  detail::GradientBuckets buckets_;     ///< of `exchanged_`
+  detail::AdjointReady adjoint_ready_;  ///< set in a step whose buckets are sent during the backward pass
+  std::size_t started_ = 0;             ///< buckets of this step that are being exchanged
+  bool broken_ = false;                 ///< a step failed after some of its buckets were sent
+  Array sum_;                           ///< sum of losses since the last mean_loss()
   Array left_out_;             ///< u64: number of non-finite losses since the last mean_loss(); only with a loss scale
   std::vector<Array> summed_;  ///< sums of the gradients for the next update; only with accumulate
   std::vector<detail::Owner<Slot>> slots_;

@@ -122,6 +122,35 @@ TEST(Collectives, SumsAreAFixedTreeOfAllDtypes) {
   check_dtype<double>(seed);
 }
 
+TEST(Collectives, AsynchronousResultsMatchBlockingOnes) {
+  const unsigned seed = test::shared_seed();
+  for (const int n : rank_counts())
+    for (const std::int64_t size : {0, 5, 4099, 100'003})
+      on_ranks(n, [&](World& world) {
+        const Array x = Array::from(std::span<const float>(input<float>(world.rank(), n * size, seed)));
+        const auto is = [&](const Array& a, const Array& b) {
+          EXPECT_EQ(a.shape(), b.shape());
+          EXPECT_TRUE(same_bits(a.to_vector<float>(), b.to_vector<float>())) << n << " ranks, " << size;
+        };
+        const Array sum = all_reduce(world, x), all = all_gather(world, x),
+                    part = reduce_scatter(world, x, Reduce::max);
+        Array y = x.copy();
+        std::vector<dist::Pending> pending = {all_reduce_async(world, y), all_gather_async(world, y)};
+        pending.push_back(reduce_scatter_async(world, y, Reduce::max));
+        pending.push_back(reduce_async(world, y, n - 1));
+        if (world.rank() != n - 1) is(pending[3].get(), x);
+        y.fill(7);  // the collectives have copies
+        is(all_reduce(world, x), sum);
+        EXPECT_TRUE(std::ranges::all_of(pending, &dist::Pending::done)) << "a blocking one waits for those before it";
+        if (world.rank() == n - 1) is(pending[3].get(), sum);
+        is(pending[2].get(), part);
+        is(pending[1].get(), all);
+        is(pending[0].get(), sum);
+        is(pending[0].get(), sum);
+        expect_throw<DtypeError>([&] { all_reduce_async(world, Array::zeros({2}, DType::boolean)); }, {"bools"});
+      });
+}
+
 TEST(Collectives, NanAndBoolFollowTheRules) {
   for (const int n : rank_counts())
     on_ranks(n, [&](World& world) {

@@ -71,6 +71,12 @@ Array rows = dist::all_gather(world, x);                         // shape (ranks
 dist::broadcast(world, net);                                     // any structure of arrays, from rank 0
 world.barrier();
 
+dist::Pending later = dist::all_reduce_async(world, x);          // returns at once
+Array squares = (x * x).eval();                                  // computed while messages travel
+Array sum_later = later.get();                                   // waits for the other ranks
+
+    EXPECT_EQ(sum_later.to_vector<float>(), total.to_vector<float>());
+    EXPECT_EQ(squares.to_vector<float>()[0], static_cast<float>((world.rank() + 1) * (world.rank() + 1)));
     EXPECT_EQ(total.to_vector<float>(), std::vector<float>(2, 6));
     EXPECT_EQ(largest.to_vector<float>(), std::vector<float>(2, 3));
     EXPECT_EQ(on_root.to_vector<float>(), std::vector<float>(2, world.first() ? 6 : static_cast<float>(world.rank() + 1)));

@@ -68,7 +68,11 @@ class SharedMemory {
     Rank(SharedMemory& all, int rank) : all_(all), rank_(rank) {}
     int rank() const override { return rank_; }
     int size() const override { return all_.size_; }
-    void sum_step(std::uint64_t, std::span<const Array> rows, StepFlags&) override { sum(rows); }
+    void start_sum(std::uint64_t, const Array& array) override { started_.push_back(array); }
+    void sum_step(std::uint64_t, std::span<const Array> rows, StepFlags&) override {
+      sum(std::exchange(started_, {}));
+      sum(rows);
+    }
     void sum(std::span<const Array> arrays) override {
       for (const Array& a : arrays) {
         mine() = a.to_vector<float>();
@@ -88,6 +92,7 @@ class SharedMemory {
     std::vector<float>& mine() { return all_.rows_[static_cast<std::size_t>(rank_)]; }
     SharedMemory& all_;
     int rank_;
+    std::vector<Array> started_;
   };
 
  private:
@@ -123,18 +128,22 @@ bool launched() { return test::launched_world != nullptr; }
 
 const std::vector<std::pair<const char*, TrainerOptions>> cases = {
     {"plain", {}},
+    {"buckets", {.clip_norm = 0.3, .bucket_bytes = 64}},
+    {"direct buckets", {.recorded = false, .bucket_bytes = 128}},
     {"clipped", {.clip_norm = 0.3}},
     {"accumulated", {.accumulate = 2}},
     {"direct", {.recorded = false}},
-    {"bf16", {.clip_norm = 0.3, .precision = {.dtype = DType::bf16}}},
+    {"bf16", {.clip_norm = 0.3, .precision = {.dtype = DType::bf16}, .bucket_bytes = 100}},
     {"f16", {.precision = {.dtype = DType::f16}}}};
 
 TEST(RanksTraining, StepsMatchPartsInOneProcessBitForBit) {
   for (const int n : rank_counts())
     for (const auto& [name, options] : cases) {
-      if (launched() && std::string_view(name) == "direct") continue;
+      if (launched() && !options.recorded) continue;
       SCOPED_TRACE(std::string(name) + " on " + std::to_string(n));
-      const Trained want = train_by_parts(n, options, 24);
+      TrainerOptions parts = options;
+      parts.bucket_bytes = 0;
+      const Trained want = train_by_parts(n, parts, 24);
       on_ranks(n, [&](World& world) {
         const Trained got = train(world, options, 24);
         EXPECT_EQ(got.parameters, want.parameters);
@@ -142,6 +151,82 @@ TEST(RanksTraining, StepsMatchPartsInOneProcessBitForBit) {
         EXPECT_EQ(got.replays > 0, options.recorded) << "steps are recorded, with the exchange between their pieces";
       });
     }
+}
+
+/// Counts the calls of training.
+class Counted final : public Exchange {
+ public:
+  explicit Counted(Exchange& ranks) : ranks_(ranks) {}
+  int rank() const override { return ranks_.rank(); }
+  int size() const override { return ranks_.size(); }
+  void start_sum(std::uint64_t step, const Array& array) override {
+    ++started, elements += array.size();
+    if (started == fails_at) throw OutOfMemory("in a bucket");
+    ranks_.start_sum(step, array);
+  }
+  void sum_step(std::uint64_t step, std::span<const Array> rows, StepFlags& flags) override {
+    rows_after = rows.size();
+    ranks_.sum_step(step, rows, flags);
+  }
+  void sum(std::span<const Array> arrays) override { ranks_.sum(arrays); }
+  void broadcast(std::span<const Array> arrays, const std::string& what) override { ranks_.broadcast(arrays, what); }
+  std::string broadcast(const std::string& text, int root) override { return ranks_.broadcast(text, root); }
+  std::vector<std::uint64_t> gather(std::uint64_t number) override { return ranks_.gather(number); }
+
+  std::size_t started = 0, rows_after = 0, fails_at = 0;
+  std::int64_t elements = 0;
+
+ private:
+  Exchange& ranks_;
+};
+
+TEST(RanksTraining, BucketsAreSentFromTheLastLayerToTheFirst) {
+  for (const int n : rank_counts())
+    for (const bool recorded : {true, false})
+      on_ranks(n, [&](World& world) {
+        if (n == 1) return;
+        const auto model = setup(sequential(dense<6, 8>, relu, dense<8, 4>, relu, dense<4, 3>), {.seed = 3});
+        using Model = std::remove_const_t<decltype(model)>;
+        const auto loss = [](const Model& m, const Batch& b) {
+          return cross_entropy(m(std::get<0>(b)), std::get<1>(b));
+        };
+        Counted ranks(world);
+        // Weights and biases of 48, 8, 32, 4, 12 and 3 elements: the last three, 8 and 32, and the first one.
+        Trainer<Model> trainer(model, Sgd(model), loss,
+                               {.recorded = recorded, .ranks = &ranks, .bucket_bytes = 48 * 4});
+        for (std::uint64_t step = 1; step <= 6; ++step) {
+          ranks.started = 0, ranks.elements = 0;
+          trainer.step(data(16, step));
+          EXPECT_EQ(ranks.rows_after, step == 1 ? 2u : 1u) << "the gradient and the loss, or the loss";
+          EXPECT_EQ(ranks.started, step == 1 ? 0u : 3u) << step;
+          EXPECT_EQ(ranks.elements, step == 1 ? 0 : 56 + 36 + 15) << step;
+        }
+        EXPECT_EQ(trainer.replays() > 0, recorded);
+      });
+}
+
+TEST(RanksTraining, StepsAreRefusedAfterAFailureBetweenBuckets) {
+  if (launched()) GTEST_SKIP() << "the other ranks of the job would be ended";
+  std::atomic<int> others = 0;
+  dist::threads(2, [&](World& world) {
+    const auto model = setup(sequential(dense<6, 8>, relu, dense<8, 3>), {.seed = 3});
+    using Model = std::remove_const_t<decltype(model)>;
+    const auto loss = [](const Model& m, const Batch& b) { return cross_entropy(m(std::get<0>(b)), std::get<1>(b)); };
+    Counted ranks(world);
+    Trainer<Model> trainer(model, Sgd(model), loss, {.recorded = false, .ranks = &ranks, .bucket_bytes = 64});
+    trainer.step(data(16, 1));
+    ranks.fails_at = world.rank() == 0 ? 2 : 0;
+    try {
+      trainer.step(data(16, 2));
+    } catch (const OutOfMemory&) {
+      EXPECT_EQ(world.rank(), 0);
+      expect_throw<Error>([&] { trainer.step(data(16, 3)); }, {"a part of its gradient", "checkpoint"});
+    } catch (const ConnectionError& e) {
+      EXPECT_EQ(world.rank(), 1) << e.what();
+      ++others;
+    }
+  });
+  EXPECT_EQ(others, 1) << "the end of the first rank ends the other";
 }
 
 /// One step, compared with the gradient of the whole batch.

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives over arrays: what world.cpp and array_collectives.cpp share. Internal.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <vector>
+
+#include "tessera/array/array.h"
+#include "tessera/dist/collectives.h"
+#include "tessera/dist/communicator.h"
+#include "tessera/dist/world.h"
+
+namespace tessera::dist {
+
+/// Access to members of World and Pending.
+struct WorldAccess {
+  static Communicator* communicator(World& world);  ///< null: one rank
+  /// The result of a collective of `world`. Without `command`, it has ended.
+  static Pending pending(std::shared_ptr<const Communicator::Command> command, Callback<Array()> finish);
+};
+
+inline std::uint64_t bytes_of(const Array& x) { return static_cast<std::uint64_t>(x.size()) * dtype_size(x.dtype()); }
+/// The call of a collective at a place in the program.
+Call call_of(Collective kind, const std::source_location& where);
+/// Throws ArgumentError if there is no such rank.
+void check_root(const char* operation, const World& world, int root);
+/// Copies host memory to an array.
+void upload(const Array& to, const std::byte* from);
+
+}  // namespace tessera::dist
