@@ -51,7 +51,7 @@ int compare(const Mpi<Handle>& mpi) {
       Array x = Array::zeros({bytes / 4});
       std::vector<float> in(static_cast<std::size_t>(bytes / 4)), out(in.size());
       std::vector<double> ours, theirs;
-      const int runs = bytes < 1 << 20 ? 60 : bytes < 16 << 20 ? 20 : 8;
+      const int runs = bytes < 1 << 20 ? 600 : bytes < 16 << 20 ? 40 : 10;
       for (int i = 0; i < runs; ++i) {
         world.barrier();
         double begin = now();

@@ -4,13 +4,15 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tessera/base/inline_vector.h"
+
 namespace tessera::dist {
 
 namespace {
 
 /// Arrays up to this size are sent whole to all ranks: one round instead of two. With two ranks, this moves the same
 /// number of bytes.
-std::size_t small(const Round& round) { return round.size() == 2 ? std::size_t{1} << 20 : 2048; }
+std::size_t small(const Round& round) { return round.size() == 2 ? std::size_t{1} << 17 : 2048; }
 
 struct Slices {
   std::size_t elements, size;  ///< of the array; bytes per element
@@ -24,6 +26,9 @@ struct Slices {
   }
 };
 
+template <class Message>
+using Messages = InlineVector<Message, 8>;
+
 /// Calls f(rank) for all other ranks, starting with the next one, so that not all ranks send to rank 0 first.
 template <class F>
 void for_others(const Round& round, F&& f) {
@@ -35,13 +40,13 @@ template <class PartOf>
 void exchange_and_combine(Round& round, Reduce how, DType dtype, std::span<const std::byte> mine,
                           const PartOf& part_for, std::span<std::byte> result) {
   const auto n = static_cast<std::size_t>(round.size());
-  std::vector<std::byte> memory((n - 1) * mine.size());
-  std::vector<const std::byte*> inputs(n);
-  std::vector<Round::Outgoing> out;
-  std::vector<Round::Incoming> in;
+  const std::span<std::byte> memory = round.scratch((n - 1) * mine.size());
+  InlineVector<const std::byte*, 8> inputs(n);
+  Messages<Round::Outgoing> out;
+  Messages<Round::Incoming> in;
   std::size_t at = 0;
   for_others(round, [&](int k) {
-    const auto room = std::span(memory).subspan(at, mine.size());
+    const auto room = memory.subspan(at, mine.size());
     at += mine.size();
     inputs[static_cast<std::size_t>(k)] = room.data();
     out.push_back({k, part_for(k)});
@@ -62,8 +67,8 @@ void all_reduce(Round& round, Reduce how, DType dtype, std::span<std::byte> data
   const std::span<std::byte> mine = slices.of(data, round.rank());
   exchange_and_combine(
       round, how, dtype, mine, [&](int k) { return std::span<const std::byte>(slices.of(data, k)); }, mine);
-  std::vector<Round::Outgoing> out;
-  std::vector<Round::Incoming> in;
+  Messages<Round::Outgoing> out;
+  Messages<Round::Incoming> in;
   for_others(round, [&](int k) {
     out.push_back({k, mine});
     in.push_back({k, slices.of(data, k)});
@@ -80,8 +85,8 @@ void reduce(Round& round, Reduce how, DType dtype, std::span<const std::byte> da
   const std::span<std::byte> combined = is_root ? slices.of(result, root) : std::span<std::byte>(memory);
   exchange_and_combine(
       round, how, dtype, mine, [&](int k) { return slices.of(data, k); }, combined);
-  std::vector<Round::Outgoing> out;
-  std::vector<Round::Incoming> in;
+  Messages<Round::Outgoing> out;
+  Messages<Round::Incoming> in;
   if (is_root)
     for_others(round, [&](int k) { in.push_back({k, slices.of(result, k)}); });
   else
@@ -96,8 +101,8 @@ void reduce_scatter(Round& round, Reduce how, DType dtype, std::span<const std::
 }
 
 void broadcast(Round& round, std::span<std::byte> data, int root) {
-  std::vector<Round::Outgoing> out;
-  std::vector<Round::Incoming> in;
+  Messages<Round::Outgoing> out;
+  Messages<Round::Incoming> in;
   const bool is_root = round.rank() == root;
   if (data.size() <= small(round) || round.size() == 2) {
     if (is_root)
@@ -125,8 +130,8 @@ void broadcast(Round& round, std::span<std::byte> data, int root) {
 void all_gather(Round& round, std::span<const std::byte> data, std::span<std::byte> result) {
   const auto slice = [&](int k) { return result.subspan(static_cast<std::size_t>(k) * data.size(), data.size()); };
   if (!data.empty()) std::memcpy(slice(round.rank()).data(), data.data(), data.size());
-  std::vector<Round::Outgoing> out;
-  std::vector<Round::Incoming> in;
+  Messages<Round::Outgoing> out;
+  Messages<Round::Incoming> in;
   for_others(round, [&](int k) {
     out.push_back({k, data});
     in.push_back({k, slice(k)});

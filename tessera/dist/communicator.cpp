@@ -38,6 +38,14 @@ constinit os::PerProcess<Communicators> communicators;
 
 int Round::rank() const { return communicator_.rank_; }
 int Round::size() const { return communicator_.size_; }
+std::span<std::byte> Round::scratch(std::size_t bytes) {
+  if (communicator_.scratch_bytes_ < bytes) {
+    communicator_.scratch_.reset();
+    communicator_.scratch_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    communicator_.scratch_bytes_ = bytes;
+  }
+  return {communicator_.scratch_.get(), bytes};
+}
 void Round::exchange(std::span<const Outgoing> out, std::span<const Incoming> in) { communicator_.exchange(out, in); }
 
 Communicator::Communicator(Callback<std::unique_ptr<Transport>()> open)
@@ -455,7 +463,8 @@ std::string Communicator::ask_for_call(int rank, std::uint64_t number) {
   return peer.call.empty() ? "unknown" : peer.call;
 }
 
-void Communicator::wait(const Callback<bool()>& done, const Callback<std::vector<int>()>& peers) {
+template <class Done, class Peers>
+void Communicator::wait(const Done& done, const Peers& peers) {
   const auto begun = Clock::now();
   auto reported = begun, polled = begun;
   microseconds nap(20);
@@ -470,7 +479,7 @@ void Communicator::wait(const Callback<bool()>& done, const Callback<std::vector
       supervise(begun, reported, peers());
     }
     if (now - begun < spinning_) {
-      std::this_thread::yield();
+      if (yields_) std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(nap);
       nap = std::min(nap + nap / 4, microseconds(200));

@@ -44,6 +44,8 @@ class Round {
   /// Sends and receives one message each, and waits for all of them. Checks that the senders made the same call. Throws
   /// MismatchError or ConnectionError.
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in);
+  /// Uninitialised memory, valid until the next call. It is kept for later collectives.
+  std::span<std::byte> scratch(std::size_t bytes);
 
  private:
   friend class Communicator;
@@ -64,8 +66,9 @@ class Communicator {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const std::string& name() const { return name_; }  ///< the transport's
-  /// Sets how long a wait keeps its core before it sleeps between tests. Call it before other collectives.
-  void set_spinning(std::chrono::microseconds spinning) { spinning_ = spinning; }
+  /// Called before other collectives if each rank of this machine has a core of its own: a wait then keeps the core
+  /// for longer before it sleeps between tests.
+  void keep_cores() { spinning_ = std::chrono::microseconds(200), yields_ = false; }
 
   /// A collective that this rank has called.
   struct Command {
@@ -134,7 +137,8 @@ class Communicator {
   void check_ping(const Control& message, int from);
   std::string ask_for_call(int rank, std::uint64_t number);
   /// Waits until `done()` returns true. `peers` returns the ranks that have not answered yet.
-  void wait(const Callback<bool()>& done, const Callback<std::vector<int>()>& peers);
+  template <class Done, class Peers>
+  void wait(const Done& done, const Peers& peers);
   void supervise(Clock::time_point begun, Clock::time_point& reported, const std::vector<int>& peers);
   void report_death(int rank);
   [[noreturn]] void abort_job(const std::string& why);
@@ -166,8 +170,11 @@ class Communicator {
 
   // The members below are used by the thread that holds `transport_lock_`.
   const Clock::duration timeout_;
-  Clock::duration spinning_ = std::chrono::microseconds(20);
+  Clock::duration spinning_ = std::chrono::microseconds(20);  ///< how long a wait keeps its core
+  bool yields_ = true;                                        ///< whether other threads may use the core meanwhile
   std::vector<Peer> peers_;
+  std::unique_ptr<std::byte[]> scratch_;
+  std::size_t scratch_bytes_ = 0;
   std::array<Call, kept_calls> calls_;              ///< the last calls, by number
   std::array<std::uint64_t, kept_calls> hashes_{};  ///< values of `hash_` after these calls
   std::uint64_t hash_ = 0;

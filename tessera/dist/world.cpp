@@ -111,7 +111,7 @@ void World::State::introduce(bool divides_cores) {
     if (other.process != mine.process) communicator->watch(k, other.process, other.start);
   }
   // A wait that keeps its core is faster, but other ranks may need the core.
-  if (communicator && same_cores <= os::usable_cores()) communicator->set_spinning(std::chrono::microseconds(200));
+  if (communicator && same_cores <= os::usable_cores()) communicator->keep_cores();
   if (divides_cores) os::set_machine_share({static_cast<unsigned>(local_rank), same_cores});
 }
 
