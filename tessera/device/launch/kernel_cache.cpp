@@ -31,6 +31,8 @@ constexpr std::size_t hash_digits = 64;
 /// Prefixes of environment variables that the vendors' compilers read. Only hashes of their values are stored.
 constexpr std::string_view compiler_variables = "NVRTC_ HIPRTC_ AMD_COMGR_ COMGR_ OCLOC_ IGC_ NEO";
 constexpr std::chrono::hours stays_young{24};
+/// How long a process waits for another one that compiles the same kernel.
+constexpr std::chrono::seconds longest_build{30};
 /// Maximum number of images per kernel. A device switches to another compiler at most once.
 constexpr int most_images = 4;
 constexpr std::uint64_t block = 4096;
@@ -219,14 +221,22 @@ MadeKernel make_kernel(DriverDevice& device, const CompileRequest& request, Kern
   const std::string kernel_part = kernel_lines(device.info().device.backend, request);
   for (int images = 0; images < most_images; ++images) {
     const Key key{kernel_part, device_lines(device, counters)};
-    if (auto kernel = load_cached(device, request, key, counters)) {
+    const std::uint64_t unusable = counters.damaged + counters.refused;
+    auto kernel = load_cached(device, request, key, counters);
+    // Another process may be compiling the kernel.
+    const bool absent = !kernel && counters.damaged + counters.refused == unusable;
+    const auto building =
+        absent && !private_store().why_not_written() ? store().lock(key.name(), longest_build) : std::nullopt;
+    if (building) kernel = load_cached(device, request, key, counters);
+    if (kernel) {
       ++counters.loaded;
       return {std::move(kernel), true};
     }
     // The device switched to another compiler while loading the image.
     if (device_lines(device, counters) != key.device) continue;
     const std::string image = device.build(request);
-    if (auto kernel = device.load(request, image)) {
+    kernel = device.load(request, image);
+    if (kernel) {
       ++counters.compiled;
       keep(key, image);
       return {std::move(kernel), false};
