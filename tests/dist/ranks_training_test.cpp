@@ -116,6 +116,7 @@ Trained train_by_parts(int n, const TrainerOptions& options, std::size_t steps) 
   std::vector<std::thread> threads;
   for (int k = 0; k < n; ++k)
     threads.emplace_back([&, k] {
+      const DeviceScope scope(test::device_of(k));
       SharedMemory::Rank rank(all, k);
       out[static_cast<std::size_t>(k)] = train(rank, options, steps);
     });
