@@ -67,7 +67,8 @@ class ModelLearner final : public Learner {
                  AdamW(model, {.lr = rate(o), .beta2 = o.beta2, .weight_decay = o.weight_decay, .groups = o.groups}),
                  [](const Model& m, const Batch& b) {
                    const Array logits = m(b.x);
-                   return cross_entropy(logits.rank() > 2 ? logits.reshape({-1, logits.shape(-1)}) : logits, b.y);
+                   return cross_entropy(logits.rank() > 2 ? logits.reshape({-1, logits.shape(-1)}) : logits,
+                                        b.y.reshape({-1}));
                  },
                  {.seed = o.seed, .clip_norm = o.clip_norm, .precision = {.dtype = o.precision}, .ranks = ranks()}) {}
 

@@ -75,7 +75,7 @@ Batch lm_batch(const std::vector<std::int32_t>& windows, std::int64_t length) {
     y.insert(y.end(), first + 1, first + length + 1);
   }
   return {Array::from(std::span<const std::int32_t>(x), Shape{count, length}),
-          Array::from(std::span<const std::int32_t>(y), Shape{count * length})};
+          Array::from(std::span<const std::int32_t>(y), Shape{count, length})};
 }
 
 HeldOut measure_lm(const Learner& learner, const MeasuredWindows& windows, std::int64_t length, std::int64_t at_once) {

@@ -127,5 +127,34 @@ TEST_P(RankSignals, StopAllRanksAfterTheSameStep) {
   }
 }
 
+TEST_P(RankSignals, EveryTaskTrainsToTheSameBits) {
+  const TemporaryFolder folder;
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += fmt::format("The square of {} is {}. ", i, i * i);
+  test::write_file(folder / "text", text);
+  const std::map<std::string, std::vector<std::string>> tasks = {
+      {"lm",
+       {"--text", folder / "text", "--layers", "1", "--width", "32", "--heads", "2", "--hidden", "32", "--ctx", "16",
+        "--vocabulary", "300", "--dropout", "0.1"}},
+      {"spirals", {}},
+      {"digits", {"--batch", "32", "--precision", "bf16"}}};
+  for (const auto& [task, more] : tasks) {
+    std::map<std::string, std::vector<std::byte>> first;
+    for (const int hosts : {0, test::can_use_namespaces() ? 3 : 0}) {
+      std::vector<std::string> command = {TRAINING_PROGRAM,         "train", task, "--steps", "20", "-q", "--out",
+                                          folder / (task + ".gguf")};
+      command.insert(command.end(), more.begin(), more.end());
+      const Outcome o = job(hosts).run(command, {.limit = 60});
+      ASSERT_EQ(o.code, 0) << task << ": " << o.err;
+      const auto arrays = test::checkpoint_arrays(folder / (task + (task == "lm" ? ".safetensors" : ".gguf")));
+      EXPECT_FALSE(arrays.empty());
+      if (!first.empty()) {
+        EXPECT_EQ(arrays, first) << task << " on namespaces";
+      }
+      first = arrays;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera
