@@ -150,7 +150,9 @@ Callback<Array()> result_of(const std::shared_ptr<Memory>& memory, const Shape& 
   };
 }
 
-Operation reduce_of(World& world, const Array& x, int root, Reduce how, const std::source_location& where) {
+/// `others` is the result on the other ranks.
+Operation reduce_of(World& world, const Array& x, const Array& others, int root, Reduce how,
+                    const std::source_location& where) {
   check_plain("reduce", x);
   check_reduce("reduce", how, x.dtype());
   check_root("reduce", world, root);
@@ -162,7 +164,7 @@ Operation reduce_of(World& world, const Array& x, int root, Reduce how, const st
   return {.call = call,
           .work = [=, dtype = x.dtype()](
                       Round& round) { dist::reduce(round, how, dtype, memory->data, memory->result, root); },
-          .finish = is_root ? result_of(memory, x.shape(), x) : without_others(x).finish};
+          .finish = is_root ? result_of(memory, x.shape(), x) : without_others(others).finish};
 }
 
 Operation all_gather_of(World& world, const Array& x, const std::source_location& where) {
@@ -202,7 +204,7 @@ Array all_reduce(World& world, const Array& x, Reduce how, std::source_location 
   return all_reduce_of(world, x, how, where).run(world);
 }
 Array reduce(World& world, const Array& x, int root, Reduce how, std::source_location where) {
-  return reduce_of(world, x, root, how, where).run(world);
+  return reduce_of(world, x, x, root, how, where).run(world);
 }
 Array all_gather(World& world, const Array& x, std::source_location where) {
   return all_gather_of(world, x, where).run(world);
@@ -215,7 +217,7 @@ Pending all_reduce_async(World& world, const Array& x, Reduce how, std::source_l
   return all_reduce_of(world, x, how, where).start(world);
 }
 Pending reduce_async(World& world, const Array& x, int root, Reduce how, std::source_location where) {
-  return reduce_of(world, x, root, how, where).start(world);
+  return reduce_of(world, x, world.rank() == root ? x : x.copy(), root, how, where).start(world);
 }
 Pending all_gather_async(World& world, const Array& x, std::source_location where) {
   return all_gather_of(world, x, where).start(world);

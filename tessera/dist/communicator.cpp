@@ -107,12 +107,12 @@ void Communicator::end_all() {
     return c->user_ == std::this_thread::get_id() || c->thread_.get_id() == std::this_thread::get_id();
   };
   if (std::ranges::any_of(communicators->all, is_here)) return;
-  for (Communicator* c : communicators->all) c->stop();
+  for (Communicator* c : communicators->all) c->exits_ = true, c->stop();
   for (Communicator* c : communicators->all) c->thread_.join();
 }
 
-void Communicator::check_not_forked(const Call& call) const {
-  if (generation_ != os::fork_generation())
+void Communicator::check_not_forked(const Call& call, std::uint32_t generation) {
+  if (generation != os::fork_generation())
     fail<ConnectionError>({.operation = to_string(call),
                            .wrong = "this process was forked after its World was created",
                            .remedy = "only the parent can take part in collectives"});
@@ -129,28 +129,27 @@ void Communicator::enqueue(std::shared_ptr<Command> command) {
 }
 
 void Communicator::run(const Call& call, const Callback<void(Round&)>& work) {
-  check_not_forked(call);
+  if (queued_ != 0 || !transport_->any_thread()) return wait_for(*start(call, work));
+  check_not_forked(call, generation_);
   Command command{.call = call, .work = work};
-  if (queued_ == 0 && transport_->any_thread()) {
+  {
     const std::lock_guard held(transport_lock_);
     user_ = std::this_thread::get_id();
     serve(command);
     user_ = std::thread::id();
-    command.done = true;
-  } else {
-    enqueue({std::shared_ptr<void>(), &command});
   }
-  wait_for(command);
+  if (command.error) std::rethrow_exception(command.error);
 }
 
 std::shared_ptr<const Communicator::Command> Communicator::start(const Call& call, const Callback<void(Round&)>& work) {
-  check_not_forked(call);
+  check_not_forked(call, generation_);
   auto command = std::make_shared<Command>(call, work);
   enqueue(command);
   return command;
 }
 
 void Communicator::wait_for(const Command& command) {
+  if (!command.done) check_not_forked(command.call, command.generation);
   command.done.wait(false);
   if (command.error) std::rethrow_exception(command.error);
 }
@@ -172,9 +171,10 @@ void Communicator::main() {
         const std::lock_guard transport(transport_lock_);
         serve(*next);
       }
-      --queued_;
+      next->work = nullptr;
       next->done = true;
-      next->done.notify_one();
+      next->done.notify_all();
+      --queued_;
       held.lock();
       continue;
     }
@@ -219,6 +219,7 @@ void Communicator::serve(Command& command) {
     report_failure(Notice::failed, e.what());
   }
   running_ = nullptr;
+  if (scratch_bytes_ > kept_scratch) scratch_.reset(), scratch_bytes_ = 0;
 }
 
 /// Sends a failure of this rank to all others, so that they do not wait for it.
@@ -237,9 +238,7 @@ void Communicator::report_failure(Notice kind, const std::string& text) noexcept
 void Communicator::close() {
   try {
     if (left_by_exception_ && !failed_) {
-      const std::string text = fmt::format("an exception left the scope of its World, after {}", last_call());
-      logging::warn(fmt::format("rank {}: {}", rank_, text));
-      report_failure(Notice::failed, text);
+      report_failure(Notice::failed, exception_left());
     }
     const bool ends_regularly = !failed_;
     const auto notice = failed_ ? Notice::left : Notice::ended;
@@ -273,6 +272,13 @@ void Communicator::close() {
   const std::lock_guard held(kept->first);
   kept->second.push_back(
       std::make_shared<std::pair<std::vector<Peer>, std::list<Outbox>>>(std::move(peers_), std::move(outbox_)));
+}
+
+/// Describes, and logs, why a rank that threw an exception leaves the others.
+std::string Communicator::exception_left() const {
+  const std::string text = fmt::format("an exception left the scope of its World, after {}", last_call());
+  logging::warn(fmt::format("rank {}: {}", rank_, text));
+  return text;
 }
 
 /// Waits until all ranks have ended, and answers those that still compute.
@@ -474,8 +480,10 @@ void Communicator::wait(const Done& done, const Peers& peers) {
       polled = now;
       poll_control();
       throw_failure();
-      if (stop_ && running_->kind != Collective::end)
+      if (exits_ && running_->kind != Collective::end)
         fail<ConnectionError>({.operation = to_string(*running_), .wrong = "the program called exit()"});
+      if (left_by_exception_ && running_->kind != Collective::end)
+        fail<ConnectionError>({.operation = to_string(*running_), .wrong = exception_left()});
       supervise(begun, reported, peers());
     }
     if (now - begun < spinning_) {

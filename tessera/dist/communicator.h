@@ -76,6 +76,7 @@ class Communicator {
     Callback<void(Round&)> work;
     std::exception_ptr error = nullptr;
     std::atomic<bool> done = false;
+    const std::uint32_t generation = os::fork_generation();
   };
   /// Runs a collective and waits for its end. Rethrows its exception. After an exception, all later calls throw. Throws
   /// ConnectionError in a forked child.
@@ -83,7 +84,8 @@ class Communicator {
   /// Lets the communicator's thread run a collective, after those that were started before. `work` must keep its memory
   /// alive.
   std::shared_ptr<const Command> start(const Call& call, const Callback<void(Round&)>& work);
-  /// Waits for the end of a collective. Rethrows its exception.
+  /// Waits for the end of a collective. Rethrows its exception. Throws ConnectionError in a forked child if the
+  /// collective had not ended before.
   static void wait_for(const Command& command);
   /// Ends the job with an error while this rank waits for `rank`, if this process of the same machine has ended.
   void watch(int rank, pid_t process, std::uint64_t start);
@@ -98,6 +100,7 @@ class Communicator {
   using Clock = std::chrono::steady_clock;
   static constexpr std::size_t inline_bytes = 32768;  ///< longer data are sent as messages of their own
   static constexpr std::size_t kept_calls = 16;
+  static constexpr std::size_t kept_scratch = std::size_t{64} << 20;
 
   /// Kinds of messages outside of collectives: questions and answers of ranks that wait, and the end of a rank.
   enum class Notice : std::uint32_t { ping, pong, failed, mismatched, ended, left, which_call, call };
@@ -124,7 +127,8 @@ class Communicator {
   static void end_all();
   void stop();
   void main();
-  void check_not_forked(const Call& call) const;
+  static void check_not_forked(const Call& call, std::uint32_t generation);
+  std::string exception_left() const;
   void enqueue(std::shared_ptr<Command> command);
   void serve(Command& command);
   void poll_idle();
@@ -165,7 +169,7 @@ class Communicator {
   std::unique_ptr<std::condition_variable> wake_ = std::make_unique<std::condition_variable>();
   std::deque<std::shared_ptr<Command>> commands_;
   std::atomic<std::size_t> queued_ = 0;  ///< commands that were enqueued and have not ended
-  std::atomic<bool> stop_ = false, left_by_exception_ = false;
+  std::atomic<bool> stop_ = false, left_by_exception_ = false, exits_ = false;
   std::atomic<std::thread::id> user_;  ///< the thread that runs a collective itself
 
   // The members below are used by the thread that holds `transport_lock_`.

@@ -108,6 +108,7 @@ class Pending {
  private:
   friend struct WorldAccess;
   struct State;
+  Pending() = default;
   std::shared_ptr<State> state_;
 };
 

@@ -36,6 +36,9 @@ std::vector<std::pair<std::size_t, std::size_t>> divide(const std::vector<Member
 }  // namespace
 
 GradientBuckets::GradientBuckets(std::span<const Array> buffers, const Parts& gradient, std::size_t bytes) {
+  std::size_t total = 0;
+  for (const Array& b : buffers) total += static_cast<std::size_t>(b.size()) * dtype_size(b.dtype());
+  if (total <= bytes) return;
   struct Bucket {
     std::size_t completed_by = 0;  ///< the first trained array, which the backward pass usually completes last
     Array elements;

@@ -14,9 +14,9 @@ namespace tessera::detail {
 /// first, so buckets are filled from the end of the buffers, and started in this order on all ranks.
 class GradientBuckets {
  public:
-  GradientBuckets() = default;
   /// `buffers` are the result of pack_parts for the arrays of `gradient`. A bucket has at most `bytes` bytes, unless it
-  /// is a single array. The last bucket has at most 1 MiB, if possible, because no computation hides its exchange.
+  /// is a single array. If all buffers together have no more, there are no buckets. The last bucket has at most 1 MiB,
+  /// if possible, because no computation hides its exchange.
   GradientBuckets(std::span<const Array> buffers, const Parts& gradient, std::size_t bytes);
 
   /// Number of buckets. If there are fewer than two, nothing can be sent early.

@@ -80,7 +80,8 @@ class Trainer : public TrainerBase {
   /// Runs one training step: computes the loss and its gradient in a Training scope, clips the gradient, calls the
   /// optimiser, and updates the model's state. With `accumulate` = n, the optimiser is called in every n-th step.
   /// Returns the loss of this batch, on the device. Arrays of the batch that are on other devices are copied to the
-  /// model's device. If step throws, the trainer is unchanged.
+  /// model's device. If step throws, the trainer is unchanged. (With several ranks, if a part of the gradient has been
+  /// sent before, later steps throw, because the other ranks cannot repeat theirs: see TrainerOptions::bucket_bytes.)
   ///
   /// With several ranks, all of them pass the same batch, and each processes its part. `share` is for callers that read
   /// only this rank's samples: the fraction of the whole batch that `batch` contains.

@@ -313,7 +313,7 @@ bool TrainerBase::overlaps() const {
 /// Sends a bucket. If a step is restarted, its gradient is the same, and what was sent is not sent again.
 void TrainerBase::start_bucket(std::size_t number) {
   if (number < started_) return;
-  ranks_->start_sum(steps_ + 1, buckets_.bucket(number));
+  ranks_->start_sum(steps_ + 1, buckets_->bucket(number));
   ++started_;
 }
 
@@ -338,11 +338,11 @@ Array TrainerBase::sum_over_ranks(std::vector<Array> rows, const Array& loss, co
 
 void TrainerBase::work(Slot& slot, bool update) {
   Training mode(mode_of(0));
-  const bool early = overlaps() && buckets_.size() > 1;
+  const bool early = overlaps() && buckets_ && buckets_->size() > 1;
   if (early) {
-    buckets_.begin();
+    buckets_->begin();
     adjoint_ready_ = [this](std::size_t number, Array adjoint) {
-      return buckets_.store(number, std::move(adjoint), [this](std::size_t bucket) {
+      return buckets_->store(number, std::move(adjoint), [this](std::size_t bucket) {
         Sequence::between([this, bucket] { start_bucket(bucket); });
       });
     };
@@ -355,7 +355,6 @@ void TrainerBase::work(Slot& slot, bool update) {
     const std::vector<Array> rows =
         detail::pack_parts(gradient, optimiser_->patterns(), summed_.empty() && ranks_ == nullptr,
                            ranks_ == nullptr ? nullptr : &exchanged_);
-    if (overlaps() && buckets_.size() == 0) buckets_ = detail::GradientBuckets(rows, gradient, options_.bucket_bytes);
     const bool check = options_.check_finite, scales = precision_.scales();
     loss = loss.reshape({}).to(device_);
     if (slot.loss.rank() != 0 || slot.loss.dtype() != loss.dtype()) slot.loss = Array::zeros({}, loss.dtype());
@@ -381,6 +380,8 @@ void TrainerBase::work(Slot& slot, bool update) {
     if (ranks_ != nullptr) {
       loss = sum_over_ranks(update && !early ? rows : std::vector<Array>(), loss,
                             (check || scales) && !update ? all_finite(loss) : finite);
+      // After the exchange, because a first step that fails earlier may be repeated while the others wait.
+      if (overlaps() && !buckets_) buckets_.emplace(rows, gradient, options_.bucket_bytes);
       if (update && !summed_.empty())
         for (Array row : rows) row.assign(mean(row));
       finite = isfinite(loss) & (exchanged_loss_.slice(0, 1, 2).reshape({}) == 0);

@@ -53,9 +53,9 @@ struct TrainerOptions {
   /// must be a mean over samples. State, such as BatchNorm's running statistics, is the first rank's. Must outlive the
   /// trainer. Null: this process trains alone.
   Exchange* ranks = nullptr;
-  /// Gradients of more than this many bytes are sent to the other ranks in several parts, each as soon as the backward
-  /// pass has completed it, while the rest is computed. Results are bit-identical for any value. 0: after the backward
-  /// pass. Not used with accumulate and with several devices per rank.
+  /// With several ranks: gradients of more than this many bytes are sent to the other ranks in several parts, each as
+  /// soon as the backward pass has completed it, while the rest is computed. Results are bit-identical for any value.
+  /// 0: after the backward pass. Not used with accumulate and with several devices per rank.
   std::size_t bucket_bytes = std::size_t{25} << 20;
 };
 
@@ -209,11 +209,11 @@ class TrainerBase {
   std::vector<Array> exchanged_;  ///< buffers for gradients; only with ranks
   Array exchanged_loss_;          ///< loss, and number of ranks that found non-finite numbers; only with ranks
   StepFlags flags_, flags_to_send_;
-  detail::GradientBuckets buckets_;     ///< of `exchanged_`
-  detail::AdjointReady adjoint_ready_;  ///< set in a step whose buckets are sent during the backward pass
-  std::size_t started_ = 0;             ///< buckets of this step that are being exchanged
-  bool broken_ = false;                 ///< a step failed after some of its buckets were sent
-  Array sum_;                           ///< sum of losses since the last mean_loss()
+  std::optional<detail::GradientBuckets> buckets_;  ///< of `exchanged_`
+  detail::AdjointReady adjoint_ready_;              ///< set in a step whose buckets are sent during the backward pass
+  std::size_t started_ = 0;                         ///< buckets of this step that are being exchanged
+  bool broken_ = false;                             ///< a step failed after some of its buckets were sent
+  Array sum_;                                       ///< sum of losses since the last mean_loss()
   Array left_out_;             ///< u64: number of non-finite losses since the last mean_loss(); only with a loss scale
   std::vector<Array> summed_;  ///< sums of the gradients for the next update; only with accumulate
   std::vector<detail::Owner<Slot>> slots_;

@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <latch>
 #include <map>
 #include <random>
 #include <sstream>
+#include <thread>
 
 #include "tests/dist/worlds.h"
 #include "tests/support/errors.h"
@@ -151,6 +153,19 @@ TEST(Collectives, AsynchronousResultsMatchBlockingOnes) {
       });
 }
 
+TEST(Collectives, WorldCompletesAsynchronousCollectivesWhenItEnds) {
+  for (const int n : {2, 3}) {
+    if (test::launched_world != nullptr) continue;
+    dist::threads(n, [&](World& world) {
+      if (world.rank() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      all_gather_async(world, Array::full({100}, world.rank()));
+      const dist::Pending sum = all_reduce_async(world, Array::full({20'000}, world.rank() + 1));
+      if (world.rank() == 0) return;
+      EXPECT_EQ(sum.get().slice(0, 0, 1).item<float>(), static_cast<float>(n * (n + 1) / 2));
+    });
+  }
+}
+
 TEST(Collectives, NanAndBoolFollowTheRules) {
   for (const int n : rank_counts())
     on_ranks(n, [&](World& world) {
@@ -212,11 +227,19 @@ TEST(Collectives, TextsAndNumbersAreExchanged) {
 }
 
 TEST(Collectives, ForkedChildCanOnlyDestroyTheWorld) {
-  on_ranks(2, [](World& world) {
+  if (test::launched_world != nullptr) GTEST_SKIP() << "needs ranks that are threads";
+  std::latch forked(1);
+  on_ranks(2, [&](World& world) {
+    if (world.rank() == 1) forked.wait();  // until then, the collective cannot end
+    const dist::Pending pending = all_reduce_async(world, Array::zeros({3}));
     if (world.rank() == 0) {
       const std::string text = test::run_in_child(
           {},
           [&]() -> std::string {
+            try {
+              static_cast<void>(pending.get());
+              return "the collective has not ended in the parent";
+            } catch (const ConnectionError&) {}
             try {
               world.barrier();
             } catch (const ConnectionError& e) {
@@ -227,7 +250,9 @@ TEST(Collectives, ForkedChildCanOnlyDestroyTheWorld) {
           },
           20);
       test::expect_contains(text, {"barrier", "forked", "only the parent"});
+      forked.count_down();
     }
+    static_cast<void>(pending.get());
     world.barrier();
   });
 }

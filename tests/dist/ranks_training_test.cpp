@@ -167,6 +167,7 @@ class Counted final : public Exchange {
   }
   void sum_step(std::uint64_t step, std::span<const Array> rows, StepFlags& flags) override {
     rows_after = rows.size();
+    if (std::exchange(fails_once, false)) throw OutOfMemory("in the exchange");
     ranks_.sum_step(step, rows, flags);
   }
   void sum(std::span<const Array> arrays) override { ranks_.sum(arrays); }
@@ -175,6 +176,7 @@ class Counted final : public Exchange {
   std::vector<std::uint64_t> gather(std::uint64_t number) override { return ranks_.gather(number); }
 
   std::size_t started = 0, rows_after = 0, fails_at = 0;
+  bool fails_once = false;
   std::int64_t elements = 0;
 
  private:
@@ -204,6 +206,33 @@ TEST(RanksTraining, BucketsAreSentFromTheLastLayerToTheFirst) {
         }
         EXPECT_EQ(trainer.replays() > 0, recorded);
       });
+}
+
+TEST(RanksTraining, FirstStepCanBeRepeatedByOneRank) {
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{64}})
+    on_ranks(rank_counts().back(), [&](World& world) {
+      const Network model = network();
+      Counted ranks(world);
+      ranks.fails_once = world.rank() == 0;
+      Trainer<Network> trainer(model, Sgd(model), loss_of, {.recorded = false, .ranks = &ranks, .bucket_bytes = bytes});
+      if (world.rank() == 0) {
+        EXPECT_THROW(trainer.step(data(16, 1)), OutOfMemory);
+      }
+      for (int i = 0; i < 3; ++i) trainer.step(data(16, 1));
+      EXPECT_EQ(ranks.started > 0, bytes > 0);
+    });
+}
+
+TEST(RanksTraining, SmallGradientsOfSeveralGroupsAreSentTogether) {
+  on_ranks(rank_counts().back(), [&](World& world) {
+    const Network model = network();
+    Counted ranks(world);
+    Trainer<Network> trainer(model, AdamW(model, {.groups = {{.pattern = "*bias", .weight_decay = 0.0}}}), loss_of,
+                             {.ranks = &ranks});
+    for (int i = 0; i < 3; ++i) trainer.step(data(16, 1));
+    EXPECT_EQ(ranks.started, 0u);
+    EXPECT_EQ(ranks.rows_after, 3u);
+  });
 }
 
 TEST(RanksTraining, StepsAreRefusedAfterAFailureBetweenBuckets) {

@@ -259,7 +259,7 @@ void PrivateStore::touch(std::string_view entry, std::chrono::seconds age) const
   ::utimensat(folder.number, name.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
 }
 
-void PrivateStore::remove_stale(std::string_view before, std::string_view after) const {
+void PrivateStore::remove_stale(std::string_view before, std::string_view after, std::size_t count) const {
   std::string why;
   const File folder = open_folder(folder_, Missing::stays, why);
   if (!folder) return;
@@ -267,7 +267,7 @@ void PrivateStore::remove_stale(std::string_view before, std::string_view after)
                     locks_after = fmt::format("{}{}", after, lock_after);
   struct stat status {};
   for (const std::string& name : names_in(folder)) {
-    const bool lock = has_form(name, lock_before, locks_after);
+    const bool lock = has_form(name, lock_before, locks_after, count);
     if (!lock && !has_form(name, hidden, temporary_after)) continue;
     const File file = open_entry(folder.number, name, O_RDWR, status);
     if (!file || status.st_mtim.tv_sec > std::time(nullptr) - stale_seconds) continue;
@@ -307,7 +307,8 @@ std::optional<PrivateStore::Lock> PrivateStore::lock(std::string_view entry, std
   for (std::chrono::milliseconds pause{2};; pause = std::min(pause * 2, std::chrono::milliseconds{50})) {
     struct stat status {};
     File file = open_entry(folder.number, name, O_RDWR, status);
-    if (!file)
+    const bool made = !file;
+    if (made)
       file = File(::openat(folder.number, name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (file && ::flock(file.number, LOCK_EX | LOCK_NB) == 0) {
       if (still_named(folder.number, name, file.number))
@@ -315,6 +316,7 @@ std::optional<PrivateStore::Lock> PrivateStore::lock(std::string_view entry, std
       continue;  // the previous holder deleted the file: retry with the new one
     }
     bool busy = errno == EWOULDBLOCK || errno == EINTR;
+    if (file && made && !busy) ::unlinkat(folder.number, name.c_str(), 0);       // this file system has no locks
     if (!file) busy = errno == EEXIST && is_entry(folder.number, name, status);  // another process created it first
     if (!busy || Clock::now() >= end) return std::nullopt;
     waited = true;

@@ -49,7 +49,7 @@ class PrivateStore {
   void touch(std::string_view name, std::chrono::seconds age) const;
   /// Deletes files that killed processes left behind, if they are older than an hour: temporary files, and unheld lock
   /// files of entries with such names.
-  void remove_stale(std::string_view before, std::string_view after) const;
+  void remove_stale(std::string_view before, std::string_view after, std::size_t digits = 16) const;
 
   /// A lock on an entry. It is released by the destructor or when the process ends, even if the process is killed.
   class Lock {

@@ -143,7 +143,7 @@ void remove_oldest(const os::PrivateStore& store, std::uint64_t limit) {
       if (bytes <= limit - limit / 8) break;
       if (store.remove(entry.name)) bytes -= on_disk(entry.bytes);
     }
-  store.remove_stale(kernel_beginning, kernel_ending);
+  store.remove_stale(kernel_beginning, kernel_ending, digits);
 }
 
 void keep(const Key& key, std::string_view image) {
