@@ -157,7 +157,13 @@ const MpiConstants& MpiLibrary::constants() const {
 MpiHandles MpiLibrary::handles() const {
   if (abi == MpiAbi::mpich) return mpich_handles;
   if (abi == MpiAbi::standard) return standard_handles;
-  const auto handle = [&](const char* name) { return reinterpret_cast<std::uintptr_t>(library.symbol(name)); };
+  // A program that is linked with Open MPI and uses a handle may have a copy of it (a copy relocation), which is the one
+  // that the library uses.
+  const os::Library program = os::Library::of_program();
+  const auto handle = [&](const char* name) {
+    void* const own = program.symbol(name);
+    return reinterpret_cast<std::uintptr_t>(own != nullptr ? own : library.symbol(name));
+  };
   return {handle("ompi_mpi_comm_world"), handle("ompi_mpi_comm_null"), handle("ompi_mpi_byte"),
           handle("ompi_mpi_errors_return")};
 }

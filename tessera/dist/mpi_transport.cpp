@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -205,6 +206,25 @@ class MpiTransport final : public Transport {
   int rank_ = 0, size_ = 0;
 };
 
+std::string remedy_for(const Launch& launch) {
+  const char* const other = "or set TESSERA_MPI_LIBRARY to the library of the launcher";
+  if (launch.kind == LauncherKind::slurm)
+    return fmt::format("Use srun --mpi=pmix (Open MPI) or srun --mpi=pmi2 (MPICH, Intel MPI), {}", other);
+  return fmt::format("Start the program with the mpirun of this library, {}", other);
+}
+
+/// Throws if the library does not see the processes that the launcher has started. Otherwise each process would be
+/// rank 0 of a job of its own.
+template <class Handle>
+void check_size(const Mpi<Handle>& mpi, const Launch& launch) {
+  const int size = mpi.number(mpi.call.size, mpi.world, "MPI_Comm_size");
+  if (launch.size > 0 && size != launch.size)
+    fail<ConnectionError>({.operation = "World",
+                           .wrong = fmt::format("{} started {} process{}, but {} sees {}", launch.name, launch.size,
+                                                launch.size == 1 ? "" : "es", mpi.library.name(), size),
+                           .remedy = remedy_for(launch)});
+}
+
 /// Initialises MPI and compares what it reports with what the launcher announced.
 template <class Handle>
 std::unique_ptr<Transport> start(MpiLibrary library, const Launch& launch) {
@@ -213,11 +233,13 @@ std::unique_ptr<Transport> start(MpiLibrary library, const Launch& launch) {
   if (mpi.flag(mpi.call.initialized))
     fail<ConnectionError>({.operation = "World",
                            .wrong = fmt::format("this process has already initialised {}", name),
-                           .remedy = "Create the World with a communicator of the program"});
+                           .remedy = "A process can create one World. If the program uses MPI itself, create the World "
+                                     "with its communicator"});
   int provided = 0;
   {
     const MpiStartGuard guard(fmt::format("MPI_Init_thread of {}, for a process of {},", name, launch.name),
-                              "Set TESSERA_MPI_LIBRARY to another library");
+                              "All processes of the job must create a World. If they do, set TESSERA_MPI_LIBRARY to "
+                              "another library");
     mpi.check(mpi.call.init_thread(nullptr, nullptr, mpi.constants.thread_serialized, &provided), "MPI_Init_thread",
               launch.rank);
   }
@@ -226,20 +248,13 @@ std::unique_ptr<Transport> start(MpiLibrary library, const Launch& launch) {
     fail<ConnectionError>({.operation = "World",
                            .wrong = fmt::format("{} does not support programs with several threads", name),
                            .remedy = "Use a build of it that provides MPI_THREAD_FUNNELED"});
-  const int size = mpi.number(mpi.call.size, mpi.world, "MPI_Comm_size");
+  check_size(mpi, launch);
   const int rank = mpi.number(mpi.call.rank, mpi.world, "MPI_Comm_rank");
-  const char* const remedy =
-      "Start the program with the mpirun of this library, or set TESSERA_MPI_LIBRARY to the library of the launcher";
-  if (launch.size > 0 && size != launch.size)
-    fail<ConnectionError>({.operation = "World",
-                           .wrong = fmt::format("{} started {} process{}, but {} sees {}", launch.name, launch.size,
-                                                launch.size == 1 ? "" : "es", name, size),
-                           .remedy = remedy});
   if (rank != launch.rank)
     fail<ConnectionError>({.operation = "World",
                            .wrong = fmt::format("{} started this process as rank {}, but in {} it has rank {}",
                                                 launch.name, launch.rank, name, rank),
-                           .remedy = remedy});
+                           .remedy = remedy_for(launch)});
   // MPICH reports some errors of requests to MPI_COMM_WORLD.
   mpi.check(mpi.call.set_error_handler(mpi.world, mpi.errors_return), "MPI_Comm_set_errhandler", rank);
   const bool any_thread = provided >= mpi.constants.thread_serialized;
@@ -257,6 +272,7 @@ std::unique_ptr<Transport> adopt(MpiLibrary library, std::uintptr_t communicator
   const Handle handle = handle_from<Handle>(communicator);
   if (communicator == 0 || communicator == mpi.library.handles().comm_null)
     fail<ArgumentError>({.operation = "World", .wrong = "the communicator is MPI_COMM_NULL"});
+  if (const std::optional<Launch> launch = find_launch()) check_size(mpi, *launch);
   int level = 0;
   mpi.check(mpi.call.query_thread(&level), "MPI_Query_thread", -1);
   if (level < mpi.constants.thread_serialized)

@@ -126,6 +126,11 @@ TEST_P(Mpi, UsesCommunicatorOfProgram) {
   EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.err;
   EXPECT_EQ(occurrences(outcome.out, "finalised by the program"), 3) << outcome.out;
   EXPECT_EQ(occurrences(outcome.out, std::string("rank 0 of 3: ") + GetParam().text), 2) << outcome.out;
+  const std::string other = is_open_mpi() ? OWN_PROGRAM_MPICH : OWN_PROGRAM_OPENMPI;
+  if (!other.empty()) {
+    const Outcome wrong = start(2, {other, "serialized"});
+    EXPECT_NE(wrong.err.find("started 2 processes, but libmp"), std::string::npos) << wrong.out << wrong.err;
+  }
   const Outcome refused = start(2, {GetParam().own_program, "funneled"});
   EXPECT_EQ(refused.code, 0) << refused.err;
   EXPECT_NE(refused.err.find("Call MPI_Init_thread with MPI_THREAD_SERIALIZED"), std::string::npos) << refused.err;
