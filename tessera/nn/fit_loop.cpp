@@ -241,6 +241,7 @@ void FitLoop::resume() {
 
 FitResult FitLoop::finish() {
   const FitProgress last = progress();
+  trainer_.compare_ranks();
   trainer_.share_state();
   if (row_steps_ > 0) add_row();
   write_rows(true);

@@ -21,8 +21,9 @@
 namespace tessera {
 
 namespace {
-constexpr std::uint64_t compared_every = 1000;  ///< steps between comparisons of the ranks' parameters
-}
+/// True if the ranks' parameters are compared after this step: early, because most causes are mistakes in the program.
+bool is_compared(std::uint64_t step) { return step == 10 || step == 100 || step % 1000 == 0; }
+}  // namespace
 
 TrainerBase::TrainerBase(AnyOptimiser optimiser, const TrainerOptions& options)
     : optimiser_(std::move(optimiser)),
@@ -113,7 +114,8 @@ void TrainerBase::forget() noexcept {
 
 /// Compares the bits of the trained parameters. They are equal unless the ranks' devices compute differently, or a
 /// program has written a parameter on one rank only.
-void TrainerBase::compare_parameters() {
+void TrainerBase::compare_ranks() {
+  if (ranks_ == nullptr) return;
   std::uint64_t hash = 0;
   std::vector<std::byte> bytes;
   for (const auto& [path, part] : parts_) {
@@ -133,7 +135,8 @@ void TrainerBase::compare_parameters() {
       fail<ArgumentError>({.operation = "Trainer.step",
                            .with = {{"step", std::to_string(steps_)}},
                            .wrong = fmt::format("the parameters of rank {} differ from those of rank 0", k),
-                           .remedy = "Use devices of one kind on all ranks, and change parameters on all ranks alike"});
+                           .remedy = "Use the same optimiser settings and devices of one kind on all ranks, and change "
+                                     "parameters on all ranks alike"});
 }
 
 TrainerBase::Slot& TrainerBase::slot_for(std::span<const Array> batch, double weight) {
@@ -209,7 +212,7 @@ Array TrainerBase::step_arrays(std::span<const Array> batch, std::optional<doubl
   }
   steps_ = number;
   if (!one_device_) check();
-  if (ranks_ != nullptr && steps_ % compared_every == 0) compare_parameters();
+  if (is_compared(steps_)) compare_ranks();
   return slot.loss * 1;  // a copy, because the next step overwrites slot.loss
 }
 

@@ -118,6 +118,9 @@ class TrainerBase {
   void set_flags(StepFlags flags) { flags_to_send_ = flags; }
   /// Returns the combined flags of all ranks in the last step.
   const StepFlags& flags() const { return flags_; }
+  /// Throws ArgumentError if the bits of the trained parameters differ between ranks. All ranks must call it. Called
+  /// after steps 10, 100 and each 1,000, and by fit() at the end.
+  void compare_ranks();
   /// Copies the model's state (BatchNorm's running statistics, for example) from the first rank to all.
   void share_state();
 
@@ -182,7 +185,6 @@ class TrainerBase {
   bool overlaps() const;
   void start_bucket(std::size_t number);
   Array sum_over_ranks(std::vector<Array> rows, const Array& loss, const Array& finite);
-  void compare_parameters();
   void take_numbers(const std::map<std::string, std::string>& texts);
   void share(const std::vector<std::pair<std::string, Array>>& named, const char* what);
   std::map<std::string, std::string> load_file(const std::string& path);

@@ -487,6 +487,20 @@ TEST(RanksTraining, ParametersAreComparedRegularly) {
   }
 }
 
+TEST(RanksTraining, OptimisersThatDifferAreReported) {
+  for (const int n : rank_counts()) {
+    if (n == 1 || launched()) continue;
+    dist::threads(n, [&](World& world) {
+      const auto [x, y] = data(56, 3);
+      FitOptions<Network, Batch> o;
+      o.loss = loss_of, o.ranks = &world, o.steps = 8;
+      o.optimiser = Sgd(network(), {.lr = world.rank() == n - 1 ? 0.1 : 0.2});
+      expect_throw<ArgumentError>([&] { fit(network(), batches(x, y, {.size = 12}), o); },
+                                  {"parameters of rank " + std::to_string(n - 1), "optimiser settings"});
+    });
+  }
+}
+
 TEST(RanksTraining, ModelsThatDifferAreReported) {
   for (const int n : rank_counts()) {
     if (n == 1 || test::launched_world != nullptr) continue;
