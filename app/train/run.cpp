@@ -347,7 +347,7 @@ void print_lines(const TrainReport& r) {
                                              r.parts == 1 ? std::to_string(in_step) : grouped(in_step), r.part,
                                              in_step == 1 ? "" : "s", duration(t.seconds),
                                              grouped(static_cast<std::uint64_t>(double(t.steps * in_step) / t.seconds)),
-                                             r.part, t.interrupted ? "; ended by Ctrl-C" : ""));
+                                             r.part, t.interrupted ? "; ended by a signal" : ""));
   if (s.precision != "f32")
     line("precision",
          fmt::format("{}, with f32 weights{}", s.precision,
@@ -364,8 +364,7 @@ void print_lines(const TrainReport& r) {
   if (const dist::World* world = ranks()) {
     std::set<std::string> hosts;
     for (const dist::RankInfo& rank : world->ranks()) hosts.insert(rank.host);
-    line("ranks", fmt::format("{} on {}, {}", world->size(),
-                              count_noun(hosts.size(), "machine"), world->name()));
+    line("ranks", fmt::format("{} on {}, {}", world->size(), count_noun(hosts.size(), "machine"), world->name()));
   }
   for (const auto& [file, what] : written(r)) line("written", fmt::format("{}: {}", printable_line(file), what));
 }

@@ -605,11 +605,12 @@ void Communicator::send_control(int to, Notice kind, const std::string& text, st
 std::string Communicator::doing() const {
   if (failed_) return "failed";
   if (running_ != nullptr) return fmt::format("in {} (collective {})", to_string(*running_), count_ + 1);
-  if (count_ == 0) return "computes, before its first collective";
+  if (count_ <= 1) return "computes, before its first collective";  // the first one introduces the ranks
   return fmt::format("computes, after {}", last_call());
 }
 
 std::string Communicator::last_call() const {
+  if (count_ <= 1) return "the start";
   const Call& call = calls_[count_ % kept_calls];
   const std::string step = step_ == call.step ? "" : fmt::format(", training step {}", step_);
   return fmt::format("{} (collective {}{})", to_string(call), count_.load(), step);

@@ -72,7 +72,7 @@ class World final : public Exchange {
   int local_rank() const;                      ///< Number of this rank among those of its machine.
   int local_size() const;                      ///< Number of ranks of its machine.
   const std::vector<RankInfo>& ranks() const;  ///< All ranks.
-  /// Describes the means of communication: "Open MPI 4.1.4 (libmpi.so.40)". Empty if there is one rank.
+  /// Describes the means of communication: "Open MPI 4.1.4 (libmpi.so.40)". Empty if no launcher was found.
   const std::string& name() const;
   std::uint64_t sent_bytes() const;     ///< Bytes that this rank has sent so far, without the headers of MPI.
   std::uint64_t sent_messages() const;  ///< Number of messages that this rank has sent so far.
@@ -113,7 +113,7 @@ class Pending {
 };
 
 /// Combines the elements of an array over all ranks in a fixed tree (tree_reduce.h), and returns the result on all
-/// ranks. The array may be on any device; shapes and dtypes must be equal on all ranks. Throws DtypeError for sums of
+/// ranks. The array may be on any device; dtypes and numbers of elements must be equal on all ranks. Throws DtypeError for sums of
 /// bool and means of integers.
 Array all_reduce(World& world, const Array& x, Reduce how = Reduce::sum,
                  std::source_location where = std::source_location::current());
