@@ -34,7 +34,9 @@ void save_for_ever(const Save& save) {
   ::alarm(60);
   for (int i = 0;; ++i) {
     save(i % 2, saving_to());
-    if (i == 1) ASSERT_EQ(::write(STDOUT_FILENO, "!", 1), 1);
+    if (i == 1) {
+      ASSERT_EQ(::write(STDOUT_FILENO, "!", 1), 1);
+    }
   }
 }
 

@@ -117,8 +117,12 @@ TEST_P(SeveralDevices, StepCopiesParametersOnceAndReducesGradientsOnce) {
     const Device d = GetParam()[k];
     EXPECT_GT(kernels[d], 0u) << to_string(d) << " did nothing";
     // Each device receives its samples, the parameters and a few numbers. The first device also receives the gradients.
-    if (k > 0) EXPECT_GE(bytes[d], parameters) << to_string(d);
-    if (k > 0) EXPECT_LT(bytes[d], 2 * parameters + 12 * 7 * 4 + 256) << to_string(d);
+    if (k > 0) {
+      EXPECT_GE(bytes[d], parameters) << to_string(d);
+    }
+    if (k > 0) {
+      EXPECT_LT(bytes[d], 2 * parameters + 12 * 7 * 4 + 256) << to_string(d);
+    }
   }
   EXPECT_GE(bytes[GetParam()[0]], parameters);
   EXPECT_LT(bytes[GetParam()[0]], (GetParam().size() + 1) * parameters + 256);
@@ -230,7 +234,9 @@ TEST_P(SeveralDevices, PlacedModelMatchesModelOnOneDevice) {
   // The result is the same if each layer is set up on its device.
   Network by_scope = model;
   by_scope.get<4>() = to(model.get<4>(), c);
-  if (c != a) EXPECT_THROW(static_cast<void>(by_scope(x).eval()), DeviceError) << "nothing is copied implicitly";
+  if (c != a) {
+    EXPECT_THROW(static_cast<void>(by_scope(x).eval()), DeviceError) << "nothing is copied implicitly";
+  }
   by_scope.place();
   near({by_scope(x).to_vector<float>()}, {model(x).to_vector<float>()});
   // The model can be moved back to one device.

@@ -231,7 +231,9 @@ TEST(TrainerFiles, LoadingATruncatedFileChangesNothing) {
   for (std::size_t n = whole.size(); n-- > 0;) {
     std::filesystem::resize_file(path, n);
     ASSERT_THROW(trainer.load(path), FormatError) << n << " of " << whole.size();
-    if (n % 97 == 0) ASSERT_EQ(kept_by(trainer, folder), before) << n;
+    if (n % 97 == 0) {
+      ASSERT_EQ(kept_by(trainer, folder), before) << n;
+    }
   }
   EXPECT_EQ(trainer.steps(), 1u);
   EXPECT_EQ(kept_by(trainer, folder), before);

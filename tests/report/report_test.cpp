@@ -269,7 +269,9 @@ TEST(Report, AlignedVectorsAreOneAccess) {
     ASSERT_EQ(launches.size(), 2u);
     EXPECT_EQ(launches[0].loops->widest, 16u);
     // AMD GPUs need no alignment, and the compiler combines the loads.
-    if (target.architecture.starts_with("sm_")) EXPECT_EQ(launches[1].loops->widest, 4u);
+    if (target.architecture.starts_with("sm_")) {
+      EXPECT_EQ(launches[1].loops->widest, 4u);
+    }
   }
 }
 
