@@ -7,13 +7,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "benchmarks/median.h"
 #include "tessera/dist/launcher.h"
 #include "tessera/dist/mpi_transport.h"
 #include "tessera/dist/transport.h"
@@ -24,13 +24,6 @@
 
 namespace tessera {
 namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-double median(std::vector<double> values) {
-  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
-  return values[values.size() / 2];
-}
 
 /// Delays long messages as a network of a given rate does.
 class Delayed final : public dist::Transport {

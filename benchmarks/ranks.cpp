@@ -9,24 +9,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <vector>
 
+#include "benchmarks/median.h"
 #include "tessera/base/error.h"
 #include "tessera/dist/launcher.h"
 #include "tessera/dist/world.h"
 
 namespace tessera {
 namespace {
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-double median(std::vector<double> values) {
-  std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
-  return values[values.size() / 2];
-}
 
 /// The functions and constants of one ABI. `Handle` is the type of communicators, dtypes and operations.
 template <class Handle>
