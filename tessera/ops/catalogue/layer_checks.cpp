@@ -17,6 +17,14 @@ struct LayerCase {
   Gate gate = Gate::silu;
 };
 
+// The length of the difference, divided by the length of `wanted`.
+double distance(const std::vector<double>& got, const std::vector<double>& wanted) {
+  double difference = 0, length = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    difference += (got[i] - wanted[i]) * (got[i] - wanted[i]), length += wanted[i] * wanted[i];
+  return std::sqrt(difference / length);
+}
+
 double check_layer(const LayerCase& c, Device device, std::uint64_t seed) {
   constexpr std::int64_t heads = 4, key_heads = 2, width = 160, hidden = 192, capacity = 300;
   Random random(seed);
@@ -73,9 +81,10 @@ double check_layer(const LayerCase& c, Device device, std::uint64_t seed) {
   AddNorm f = add_rms_norm(h.sum, linear(seen, {&output, 1})[0], norm, 1e-5f, {&gate_up, 1});
   LinearInput gated = gate(f.normalised, {&gate_up, 1}, {}, c.gate, down);
   take(got, f.sum), take(got, linear(gated, {&down, 1})[0]);
-  // A last bit can change how an activation is rounded to 8 bits.
-  const bool quantised = layout_of(c.format).quantised();
-  return worst(got, wanted, 0, quantised ? 5e-2 : 2e-4);
+  if (!layout_of(c.format).quantised()) return worst(got, wanted, 0, 2e-4);
+  // A last bit can change how an activation is rounded to 8 bits: a few elements differ by more (0.06 in 400 seeds),
+  // but all of them together by less than a hundredth (0.0076).
+  return std::max(worst(got, wanted, 0, 0.2), distance(got, wanted) / 0.02);
 }
 
 }  // namespace
