@@ -38,7 +38,8 @@ double matrix_rate(const GpuModel& gpu, const LoopReport& loop) {
   if (loop.matrix_multiply_adds == 0) return usable_matrix_rate;
   const double per_cycle = gpu.matrix_operations / (gpu.clock * gpu.multiprocessors * gpu.register_files);
   const double products = loop.matrix_multiply_adds / per_cycle;  // cycles at the full rate
-  const double shared = double{loop.matrix_shared_bytes} * gpu.subgroup * gpu.register_files / shared_bytes_per_cycle;
+  const double shared =
+      static_cast<double>(loop.matrix_shared_bytes) * gpu.subgroup * gpu.register_files / shared_bytes_per_cycle;
   return products / std::max({products / usable_matrix_rate, gpu.issue_cycles * loop.matrix_loop_instructions, shared});
 }
 
