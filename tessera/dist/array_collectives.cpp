@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/dist/array_collectives.h"
 
-#include <mutex>
-
 #include "tessera/array/history.h"
 #include "tessera/device/memory/storage.h"
 
@@ -32,15 +30,12 @@ void upload(const Array& to, const std::byte* from) {
 
 struct Pending::State {
   std::shared_ptr<const Communicator::Command> command;  ///< null: has ended
-  std::mutex lock;
-  Callback<Array()> finish;     ///< guarded by `lock`; null if there is a result
-  std::optional<Array> result;  ///< guarded by `lock`
+  Array result;
 };
 
-Pending WorldAccess::pending(std::shared_ptr<const Communicator::Command> command, Callback<Array()> finish) {
+Pending WorldAccess::pending(std::shared_ptr<const Communicator::Command> command, Array result) {
   Pending out;
-  out.state_ = std::make_shared<Pending::State>();
-  out.state_->command = std::move(command), out.state_->finish = std::move(finish);
+  out.state_ = std::make_shared<Pending::State>(std::move(command), std::move(result));
   return out;
 }
 
@@ -48,9 +43,7 @@ bool Pending::done() const { return state_->command == nullptr || state_->comman
 
 Array Pending::get() const {
   if (state_->command != nullptr) Communicator::wait_for(*state_->command);
-  const std::lock_guard held(state_->lock);
-  if (!state_->result) state_->result = state_->finish(), state_->finish = nullptr;
-  return *state_->result;
+  return state_->result;
 }
 
 namespace {
@@ -71,13 +64,9 @@ class HostData {
   }
   HostData(const HostData&) = delete;
   HostData& operator=(const HostData&) = delete;
-  /// Ends the access to the elements. Stores them in the array if they are a copy.
-  Array store() {
-    if (access_)
-      access_.reset();
-    else
-      upload(array_, copy_.data());
-    return array_;
+  /// Stores the elements in the array if they are a copy.
+  void store() const {
+    if (!access_) upload(array_, copy_.data());
   }
   std::span<std::byte> bytes;
 
@@ -87,19 +76,30 @@ class HostData {
   std::vector<std::byte> copy_;
 };
 
-/// A collective, and the function that returns its result afterwards. `work` is null if there is nothing to do.
+}  // namespace
+
+void all_reduce(Round& round, DeviceGroups& groups, Reduce how, const Array& x) {
+  if (NcclGroup* const group = groups.agree(round, x.device())) return all_reduce(round, *group, how, x);
+  const HostData data(x);
+  dist::all_reduce(round, how, x.dtype(), data.bytes);
+  data.store();
+}
+
+namespace {
+
+/// A collective, and the array that contains its result afterwards. `work` is null if there is nothing to do.
 struct Operation {
   Call call;
   Callback<void(Round&)> work;
-  Callback<Array()> finish;
+  Array result;
 
   Array run(World& world) const {
     if (work) WorldAccess::communicator(world)->run(call, work);
-    return finish();
+    return result;
   }
   Pending start(World& world) const {
-    if (work) return WorldAccess::pending(WorldAccess::communicator(world)->start(call, work), finish);
-    return WorldAccess::pending(nullptr, [result = finish().copy()] { return result; });
+    if (work) return WorldAccess::pending(WorldAccess::communicator(world)->start(call, work), result);
+    return WorldAccess::pending(nullptr, result.copy());
   }
 };
 
@@ -113,18 +113,15 @@ Call call_of(Collective kind, const Array& x, Reduce how, const std::source_loca
   return call;
 }
 
-Operation without_others(const Array& result) {
-  return {.call = {}, .work = nullptr, .finish = [result] { return result; }};
-}
+Operation without_others(const Array& result) { return {.call = {}, .work = nullptr, .result = result}; }
 
 Operation all_reduce_in(World& world, const Array& x, Reduce how, const std::source_location& where) {
   check_reduce("all_reduce", how, x.dtype());
   if (world.size() == 1) return without_others(x);
-  const auto data = std::make_shared<HostData>(x);
-  const DType dtype = x.dtype();
+  x.eval();  // on this thread
   return {.call = call_of(Collective::all_reduce, x, how, where),
-          .work = [=](Round& round) { dist::all_reduce(round, how, dtype, data->bytes); },
-          .finish = [=] { return data->store(); }};
+          .work = [=, &groups = WorldAccess::groups(world)](Round& round) { all_reduce(round, groups, how, x); },
+          .result = x};
 }
 
 Operation all_reduce_of(World& world, const Array& x, Reduce how, const std::source_location& where) {
@@ -133,20 +130,19 @@ Operation all_reduce_of(World& world, const Array& x, Reduce how, const std::sou
   return all_reduce_in(world, x.copy(), how, where);
 }
 
-/// The input and the result of a collective in host memory.
-struct Memory {
-  Memory(const Array& x, std::size_t result_bytes) : data(bytes_of(x)), result(result_bytes) {
-    x.download(data.data());
-  }
-  std::vector<std::byte> data, result;
-};
-
-/// Returns the function that creates an array with the bytes of `memory->result`.
-Callback<Array()> result_of(const std::shared_ptr<Memory>& memory, const Shape& shape, const Array& like) {
-  return [=, dtype = like.dtype(), device = like.device()] {
-    const Array out = Array::empty(shape, dtype, device);
-    upload(out, memory->result.data());
-    return out;
+/// Returns the work of a collective that reads `x` and writes `result`: `on_gpu(round, group)` if all ranks have their
+/// array on a GPU of their own, else `on_host(round, data, memory)`. `data` has the elements of `x`, and `memory` has
+/// `bytes` bytes, which are then stored in `result`.
+template <class OnGpu, class OnHost>
+Callback<void(Round&)> work_of(World& world, const Array& x, const Array& result, std::size_t bytes,
+                               const OnGpu& on_gpu, const OnHost& on_host) {
+  x.eval();  // on this thread
+  return [=, &groups = WorldAccess::groups(world)](Round& round) {
+    if (NcclGroup* const group = groups.agree(round, x.device())) return on_gpu(round, *group);
+    const HostData data(x);
+    std::vector<std::byte> memory(bytes);
+    on_host(round, std::span<const std::byte>(data.bytes), std::span(memory));
+    if (bytes != 0) upload(result, memory.data());
   };
 }
 
@@ -158,24 +154,33 @@ Operation reduce_of(World& world, const Array& x, const Array& others, int root,
   check_root("reduce", world, root);
   if (world.size() == 1) return without_others(x);
   const bool is_root = world.rank() == root;
-  const auto memory = std::make_shared<Memory>(x, is_root ? bytes_of(x) : 0);
+  const Array result = is_root ? Array::empty(x.shape(), x.dtype(), x.device()) : others;
   Call call = call_of(Collective::reduce, x, how, where);
   call.root = root;
   return {.call = call,
-          .work = [=, dtype = x.dtype()](
-                      Round& round) { dist::reduce(round, how, dtype, memory->data, memory->result, root); },
-          .finish = is_root ? result_of(memory, x.shape(), x) : without_others(others).finish};
+          .work = work_of(
+              world, x, result, is_root ? bytes_of(x) : 0,
+              [=](Round& round, NcclGroup& group) { dist::reduce(round, group, how, x, result, root); },
+              [=, dtype = x.dtype()](Round& round, std::span<const std::byte> data, std::span<std::byte> memory) {
+                dist::reduce(round, how, dtype, data, memory, root);
+              }),
+          .result = result};
 }
 
 Operation all_gather_of(World& world, const Array& x, const std::source_location& where) {
   check_plain("all_gather", x);
   if (world.size() == 1) return without_others(x.unsqueeze(0));
-  const auto memory = std::make_shared<Memory>(x, bytes_of(x) * static_cast<std::size_t>(world.size()));
   Shape shape = x.shape();
   shape.insert(shape.begin(), world.size());
+  const Array result = Array::empty(shape, x.dtype(), x.device());
   return {.call = call_of(Collective::all_gather, x, Reduce::sum, where),
-          .work = [=](Round& round) { dist::all_gather(round, memory->data, memory->result); },
-          .finish = result_of(memory, shape, x)};
+          .work = work_of(
+              world, x, result, bytes_of(result),
+              [=](Round& round, NcclGroup& group) { dist::all_gather(round, group, x, result); },
+              [](Round& round, std::span<const std::byte> data, std::span<std::byte> memory) {
+                dist::all_gather(round, data, memory);
+              }),
+          .result = result};
 }
 
 Operation reduce_scatter_of(World& world, const Array& x, Reduce how, const std::source_location& where) {
@@ -186,13 +191,17 @@ Operation reduce_scatter_of(World& world, const Array& x, Reduce how, const std:
                       .with = {{"shape", to_string(x.shape())}, {"ranks", std::to_string(world.size())}},
                       .wrong = "axis 0 cannot be divided by the number of ranks"});
   if (world.size() == 1) return without_others(x);
-  const auto memory = std::make_shared<Memory>(x, bytes_of(x) / static_cast<std::size_t>(world.size()));
   Shape shape = x.shape();
   shape[0] /= world.size();
+  const Array result = Array::empty(shape, x.dtype(), x.device());
   return {.call = call_of(Collective::reduce_scatter, x, how, where),
-          .work = [=, dtype = x.dtype()](
-                      Round& round) { dist::reduce_scatter(round, how, dtype, memory->data, memory->result); },
-          .finish = result_of(memory, shape, x)};
+          .work = work_of(
+              world, x, result, bytes_of(result),
+              [=](Round& round, NcclGroup& group) { dist::reduce_scatter(round, group, how, x, result); },
+              [=, dtype = x.dtype()](Round& round, std::span<const std::byte> data, std::span<std::byte> memory) {
+                dist::reduce_scatter(round, how, dtype, data, memory);
+              }),
+          .result = result};
 }
 
 }  // namespace
@@ -217,13 +226,14 @@ Pending all_reduce_async(World& world, const Array& x, Reduce how, std::source_l
   return all_reduce_of(world, x, how, where).start(world);
 }
 Pending reduce_async(World& world, const Array& x, int root, Reduce how, std::source_location where) {
-  return reduce_of(world, x, world.rank() == root ? x : x.copy(), root, how, where).start(world);
+  const Array copy = x.copy();
+  return reduce_of(world, copy, copy, root, how, where).start(world);
 }
 Pending all_gather_async(World& world, const Array& x, std::source_location where) {
-  return all_gather_of(world, x, where).start(world);
+  return all_gather_of(world, x.copy(), where).start(world);
 }
 Pending reduce_scatter_async(World& world, const Array& x, Reduce how, std::source_location where) {
-  return reduce_scatter_of(world, x, how, where).start(world);
+  return reduce_scatter_of(world, x.copy(), how, where).start(world);
 }
 
 }  // namespace tessera::dist

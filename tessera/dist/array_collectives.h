@@ -10,6 +10,7 @@
 #include "tessera/array/array.h"
 #include "tessera/dist/collectives.h"
 #include "tessera/dist/communicator.h"
+#include "tessera/dist/device_collectives.h"
 #include "tessera/dist/world.h"
 
 namespace tessera::dist {
@@ -17,8 +18,9 @@ namespace tessera::dist {
 /// Access to members of World and Pending.
 struct WorldAccess {
   static Communicator* communicator(World& world);  ///< null: one rank
-  /// The result of a collective of `world`. Without `command`, it has ended.
-  static Pending pending(std::shared_ptr<const Communicator::Command> command, Callback<Array()> finish);
+  static DeviceGroups& groups(World& world);        ///< only with several ranks
+  /// `result` contains the result of a collective after its end. Without `command`, it has ended.
+  static Pending pending(std::shared_ptr<const Communicator::Command> command, Array result);
 };
 
 inline std::uint64_t bytes_of(const Array& x) { return static_cast<std::uint64_t>(x.size()) * dtype_size(x.dtype()); }
@@ -28,5 +30,7 @@ Call call_of(Collective kind, const std::source_location& where);
 void check_root(const char* operation, const World& world, int root);
 /// Copies host memory to an array.
 void upload(const Array& to, const std::byte* from);
+/// Reduces an array in place, on its GPU if all ranks can, else in host memory.
+void all_reduce(Round& round, DeviceGroups& groups, Reduce how, const Array& x);
 
 }  // namespace tessera::dist

@@ -48,6 +48,16 @@ std::span<std::byte> Round::scratch(std::size_t bytes) {
 }
 void Round::exchange(std::span<const Outgoing> out, std::span<const Incoming> in) { communicator_.exchange(out, in); }
 
+void Round::wait(const Callback<bool()>& done) {
+  std::vector<int> others;
+  for (int k = 0; k < size(); ++k)
+    if (k != rank()) others.push_back(k);
+  communicator_.wait(done, [&]() -> const std::vector<int>& { return others; });
+}
+void Round::count_sent(std::uint64_t bytes, std::uint64_t messages) {
+  communicator_.sent_bytes_ += bytes, communicator_.sent_messages_ += messages;
+}
+
 Communicator::Communicator(Callback<std::unique_ptr<Transport>()> open)
     : exceptions_(std::uncaught_exceptions()), timeout_(ranks_timeout()) {
   std::promise<void> opened;

@@ -44,6 +44,10 @@ class Round {
   /// Sends and receives one message each, and waits for all of them. Checks that the senders made the same call. Throws
   /// MismatchError or ConnectionError.
   void exchange(std::span<const Outgoing> out, std::span<const Incoming> in);
+  /// Waits until `done` returns true, which depends on all other ranks. Throws ConnectionError if one of them fails.
+  void wait(const Callback<bool()>& done);
+  /// Counts data that another library has sent.
+  void count_sent(std::uint64_t bytes, std::uint64_t messages);
   /// Uninitialised memory, valid until the next call. It is kept for later collectives.
   std::span<std::byte> scratch(std::size_t bytes);
 

@@ -31,6 +31,7 @@ struct Introduction {
   std::int32_t process = 0;
   std::uint64_t start = 0;  ///< start time of the process
   char affinity[68] = {};   ///< hash of the affinity mask
+  NcclVersions nccl = {};
 };
 
 void store(std::span<char> to, const std::string& text) {
@@ -53,14 +54,14 @@ std::string first_difference(const std::string& theirs, const std::string& ours)
 }  // namespace
 
 struct World::State {
+  std::unique_ptr<DeviceGroups> groups;        ///< with several ranks
   std::unique_ptr<Communicator> communicator;  ///< null: one rank
   std::vector<RankInfo> ranks;
   int rank = 0, size = 1, local_rank = 0, local_size = 0;
   std::string name;
   /// A sum that start_sum has started.
   struct Started {
-    Array array;
-    std::shared_ptr<std::vector<std::byte>> data;
+    Array array, sum;
     std::shared_ptr<const Communicator::Command> command;
   };
   std::vector<Started> started;
@@ -79,6 +80,7 @@ struct World::State {
 };
 
 Communicator* WorldAccess::communicator(World& world) { return world.state_->communicator.get(); }
+DeviceGroups& WorldAccess::groups(World& world) { return *world.state_->groups; }
 
 void World::State::introduce(bool divides_cores) {
   Introduction mine;
@@ -90,6 +92,7 @@ void World::State::introduce(bool divides_cores) {
   mine.process = os::process_id();
   mine.start = os::start_of(mine.process);
   store(mine.affinity, sha256(os::affinity_text()));
+  if (size > 1) mine.nccl = nccl_versions();
   std::vector<Introduction> all(static_cast<std::size_t>(size), mine);
   run({.kind = Collective::all_gather, .count = sizeof mine},
       [&](Round& round) { all_gather(round, std::as_bytes(std::span(&mine, 1)), writable_bytes(all)); });
@@ -109,6 +112,11 @@ void World::State::introduce(bool divides_cores) {
     ++local_size;
     if (std::strcmp(other.affinity, mine.affinity) == 0) ++same_cores;
     if (other.process != mine.process) communicator->watch(k, other.process, other.start);
+  }
+  if (size > 1) {
+    std::vector<NcclVersions> versions;
+    for (const Introduction& one : all) versions.push_back(one.nccl);
+    groups = std::make_unique<DeviceGroups>(versions, mine.boot);
   }
   // A wait that keeps its core is faster, but other ranks may need the core.
   if (communicator && same_cores <= os::usable_cores()) communicator->keep_cores();
@@ -138,6 +146,7 @@ int World::local_rank() const { return state_->local_rank; }
 int World::local_size() const { return state_->local_size; }
 const std::vector<RankInfo>& World::ranks() const { return state_->ranks; }
 const std::string& World::name() const { return state_->name; }
+std::string World::gpu_library() const { return state_->groups ? state_->groups->library() : ""; }
 std::uint64_t World::sent_bytes() const { return state_->communicator ? state_->communicator->sent_bytes() : 0; }
 std::uint64_t World::sent_messages() const { return state_->communicator ? state_->communicator->sent_messages() : 0; }
 
@@ -155,55 +164,60 @@ Call step_call(std::uint64_t step, DType dtype, std::uint64_t count) {
 
 void World::start_sum(std::uint64_t step, const Array& array) {
   if (size() == 1) return;
-  auto data = std::make_shared<std::vector<std::byte>>(bytes_of(array));
-  array.download(data->data());
-  const DType dtype = array.dtype();
-  state_->started.push_back({array, data,
-                             state_->communicator->start(
-                                 step_call(step, dtype, static_cast<std::uint64_t>(array.size())),
-                                 [data, dtype](Round& round) { dist::all_reduce(round, Reduce::sum, dtype, *data); })});
+  const Array sum = array.copy();
+  state_->started.push_back(
+      {array, sum,
+       state_->communicator->start(
+           step_call(step, array.dtype(), static_cast<std::uint64_t>(array.size())),
+           [sum, &groups = *state_->groups](Round& round) { all_reduce(round, groups, Reduce::sum, sum); })});
 }
 
 void World::sum_step(std::uint64_t step, std::span<const Array> rows, StepFlags& flags) {
   if (size() == 1) return;
-  // Arrays of one dtype are exchanged together. The flags are numbers: how many ranks want to stop, and whether the
-  // first one wants to report.
+  // In host memory, arrays of one dtype are exchanged together. The flags are numbers: how many ranks want to stop, and
+  // whether the first one wants to report.
   struct Group {
     std::vector<const Array*> arrays;
     std::vector<std::byte> data;
   };
   std::map<DType, Group> groups;
-  const Array sent_flags = Array::from(std::vector<float>{flags.stop ? 1.f : 0.f, flags.report && first() ? 1.f : 0.f},
-                                       {}, Device{Backend::cpu});
-  for (const Array& row : rows) groups[row.dtype()].arrays.push_back(&row);
-  groups[DType::f32].arrays.push_back(&sent_flags);
-  std::uint64_t count = 0;
-  for (auto& [dtype, group] : groups) {
-    std::uint64_t bytes = 0;
-    for (const Array* a : group.arrays) bytes += bytes_of(*a);
-    group.data.resize(bytes);
-    bytes = 0;
-    for (const Array* a : group.arrays) a->download(group.data.data() + bytes), bytes += bytes_of(*a);
-    count += bytes / dtype_size(dtype);
+  Array sent_flags = Array::from(std::vector<float>{flags.stop ? 1.f : 0.f, flags.report && first() ? 1.f : 0.f}, {},
+                                 Device{Backend::cpu});
+  std::optional<Device> device;  // of all rows
+  std::uint64_t count = 2;
+  for (const Array& row : rows) {
+    count += static_cast<std::uint64_t>(row.size());
+    row.eval();  // on this thread
   }
+  if (!rows.empty() && std::ranges::all_of(rows, [&](const Array& r) { return r.device() == rows[0].device(); }))
+    device = rows[0].device();
   const std::vector<State::Started> started = std::exchange(state_->started, {});
   state_->run(step_call(step, DType::f32, count), [&](Round& round) {
-    for (auto& [dtype, group] : groups) dist::all_reduce(round, Reduce::sum, dtype, group.data);
+    NcclGroup* const gpus = state_->groups->agree(round, device);
+    for (const Array& row : rows)
+      if (gpus != nullptr)
+        dist::all_reduce(round, *gpus, Reduce::sum, row);
+      else
+        groups[row.dtype()].arrays.push_back(&row);
+    groups[DType::f32].arrays.push_back(&sent_flags);
+    for (auto& [dtype, group] : groups) {
+      std::uint64_t bytes = 0;
+      for (const Array* a : group.arrays) bytes += bytes_of(*a);
+      group.data.resize(bytes);
+      bytes = 0;
+      for (const Array* a : group.arrays) a->download(group.data.data() + bytes), bytes += bytes_of(*a);
+      dist::all_reduce(round, Reduce::sum, dtype, group.data);
+    }
   });
-  for (const auto& [array, data, command] : started) {
+  for (const auto& [array, sum, command] : started) {
     Communicator::wait_for(*command);  // it has ended, because it was started earlier
-    upload(array, data->data());
+    Array(array).assign(sum);
   }
   for (auto& [dtype, group] : groups) {
     const std::byte* at = group.data.data();
-    for (const Array* a : group.arrays) {
-      if (a != &sent_flags) upload(*a, at);
-      at += bytes_of(*a);
-    }
+    for (const Array* a : group.arrays) upload(*a, at), at += bytes_of(*a);
   }
-  float received[2];
-  const std::vector<std::byte>& floats = groups[DType::f32].data;
-  std::memcpy(received, floats.data() + floats.size() - sizeof received, sizeof received);
+  const std::vector<float> received = sent_flags.to_vector<float>();
   flags.stop = received[0] > 0, flags.report = received[1] > 0;
 }
 

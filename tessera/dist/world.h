@@ -47,8 +47,9 @@ struct RankInfo {
 ///   if (world.first()) save_arrays(model, "model.safetensors");
 ///
 /// Create one World, at the start of the program: it also divides the processor cores of a machine among its ranks, and
-/// assigns its GPUs to them in turn. Messages are sent by MPI, which is opened at run time if a launcher is found. One
-/// thread of the World makes all calls of MPI. Only one thread at a time may call collectives.
+/// assigns its GPUs to them in turn. Messages are sent by MPI, which is opened at run time if a launcher is found.
+/// Arrays on GPUs are sent by NCCL or RCCL if all ranks have a GPU of their own and the library, else through host
+/// memory. One thread of the World makes all calls of MPI. Only one thread at a time may call collectives.
 ///
 /// All collectives block. They throw MismatchError if ranks made different calls, and ConnectionError if a rank failed,
 /// ended, or has not answered for TESSERA_RANKS_TIMEOUT seconds (60); the job then ends.
@@ -74,6 +75,8 @@ class World final : public Exchange {
   const std::vector<RankInfo>& ranks() const;  ///< All ranks.
   /// Describes the means of communication: "Open MPI 4.1.4 (libmpi.so.40)". Empty if no launcher was found.
   const std::string& name() const;
+  /// Name of the library that has exchanged arrays between GPUs: "NCCL 2.21.5". Empty if there was none so far.
+  std::string gpu_library() const;
   std::uint64_t sent_bytes() const;     ///< Bytes that this rank has sent so far, without the headers of MPI.
   std::uint64_t sent_messages() const;  ///< Number of messages that this rank has sent so far.
 
@@ -113,8 +116,8 @@ class Pending {
 };
 
 /// Combines the elements of an array over all ranks in a fixed tree (tree_reduce.h), and returns the result on all
-/// ranks. The array may be on any device; dtypes and numbers of elements must be equal on all ranks. Throws DtypeError for sums of
-/// bool and means of integers.
+/// ranks. The array may be on any device; dtypes and numbers of elements must be equal on all ranks. Throws DtypeError
+/// for sums of bool and means of integers.
 Array all_reduce(World& world, const Array& x, Reduce how = Reduce::sum,
                  std::source_location where = std::source_location::current());
 /// Like all_reduce, but writes the result to `x`.

@@ -19,7 +19,7 @@ const test::DocsPage& page() {
 
 TEST(MachinesDocs, EveryBlockIsCompiled) {
   page().expect_blocks_in("tests/dist/machines_docs_test.cpp", 2);
-  page().expect_blocks_in("tests/dist/own_world.cpp", 1, "c++");
+  page().expect_blocks_in("tests/dist/mpi/own_world.cpp", 1, "c++");
 }
 
 // The following code must be identical to the code on the page.

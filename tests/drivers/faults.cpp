@@ -70,12 +70,12 @@ Settings Settings::from_environment() {
 
 Faults Faults::from_environment() {
   static const std::set<std::string> known = {
-      "init",      "crash-init",  "segv-init", "kill-init",  "exit-init",   "print-init",   "hang-init",
-      "slow-init", "no-devices",  "reversed",  "context",    "instantiate", "graph-launch", "no-graphs",
-      "oom",       "host-oom",    "launch",    "lost",       "late",        "wrong",        "compile",
-      "cubin",     "driver",      "compiler",  "hip-major",  "threads",     "ze-api",       "ze-drivers",
-      "no-target", "no-peers",    "peer",      "peer-empty", "blas",        "blas-choose",  "blas-create",
-      "blas-none", "blas-capture"};
+      "init",      "crash-init",   "segv-init", "kill-init",  "exit-init",   "print-init",   "hang-init",
+      "slow-init", "no-devices",   "reversed",  "context",    "instantiate", "graph-launch", "no-graphs",
+      "oom",       "host-oom",     "launch",    "lost",       "late",        "wrong",        "compile",
+      "cubin",     "driver",       "compiler",  "hip-major",  "threads",     "ze-api",       "ze-drivers",
+      "no-target", "no-peers",     "peer",      "peer-empty", "blas",        "blas-choose",  "blas-create",
+      "blas-none", "blas-capture", "nccl",      "nccl-late",  "nccl-init"};
   Faults faults;
   const char* text = std::getenv("TESSERA_FAKE_FAULT");
   if (const char* only = std::getenv("TESSERA_FAKE_ONLY"); only != nullptr && *only != 0 && !is_ours(only))

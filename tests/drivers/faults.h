@@ -38,6 +38,9 @@
 //   blas-choose=n  the n-th choice of an algorithm fails   blas-create[:code]   the library cannot be initialised
 //   blas-none      the library supports no product
 //   blas-capture   it fails in a capture and invalidates it; blas-capture:code fails without invalidating it
+//   nccl=n[+]      the n-th group of messages of each rank is rejected (3, or :code)
+//   nccl-late=n[+] the n-th group of messages of each rank is accepted but never sent, and fails later (6, or :code)
+//   nccl-init[:code]  ranks cannot be joined in a group (2)
 //   no-peers       devices cannot access each other     peer[:code]             enabling peer access fails (711)
 //   peer-empty     copies from another device succeed but copy nothing, as with some IOMMUs
 //   reversed       devices are listed in reverse order (Metal)

@@ -1,30 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared code of the fake matrix product libraries: access to the fake driver, and a product that is computed in double
-// on the host when the stream reaches it.
+// Shared code of the fake matrix product libraries: a product that is computed in double on the host when the stream
+// reaches it.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "tests/drivers/faults.h"
-#include "tests/drivers/outside.h"
+#include "tests/drivers/vendors/paired_driver.h"
 
 namespace tessera::fake {
-
-/// The driver's library, which is already loaded. `variable` is the environment variable with its file name.
-class PairedDriver {
- public:
-  explicit PairedDriver(const char* variable, const char* current_device);
-  int current_device() const;  ///< -1 if no device is current on this thread
-  int device_of(void* stream) const { return device_(stream); }
-  int breach(const std::string& text, int code) const { return breach_(text.c_str()), code; }
-  OutsideSubmit* submit = nullptr;
-
- private:
-  int (*current_)(int*) = nullptr;
-  OutsideDevice* device_ = nullptr;
-  OutsideBreach* breach_ = nullptr;
-};
 
 enum class Real : std::uint8_t { f32, f16, bf16 };
 constexpr std::uint64_t bytes_of(Real r) { return r == Real::f32 ? 4 : 2; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/dist/transport_checks.h"
+#include "tests/dist/mpi/transport_checks.h"
 
 #include <chrono>
 #include <cstddef>

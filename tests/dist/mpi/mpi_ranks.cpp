@@ -13,7 +13,7 @@
 #include "tessera/base/error.h"
 #include "tessera/dist/launcher.h"
 #include "tessera/dist/mpi_transport.h"
-#include "tests/dist/transport_checks.h"
+#include "tests/dist/mpi/transport_checks.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <exception>
 
 #include "tessera/dist/mpi_transport.h"
-#include "tests/dist/transport_checks.h"
+#include "tests/dist/mpi/transport_checks.h"
 
 extern "C" int check_adopted(std::uintptr_t communicator) {
   try {
