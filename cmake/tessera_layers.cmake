@@ -53,6 +53,10 @@ endif()
 if(TESSERA_SANITIZE)
   add_compile_options(-fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${TESSERA_SANITIZE})
+  if(TESSERA_SANITIZE MATCHES undefined AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # With these checks, g++ does not accept addresses of templates in constant expressions (traversable.h).
+    add_compile_options(-fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute)
+  endif()
 endif()
 
 # tessera_layer(NAME [DEPENDS layer...] [LIBRARIES lib...] [SUBFOLDERS folder...])

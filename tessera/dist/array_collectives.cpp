@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/dist/array_collectives.h"
 
+#include "tessera/array/elementwise.h"
 #include "tessera/array/history.h"
 #include "tessera/device/memory/storage.h"
 
@@ -48,31 +49,47 @@ Array Pending::get() const {
 
 namespace {
 
-/// The elements of an array in host memory: in place if the host can address them, else a copy.
+bool on_host(const Array& x) { return x.view().storage->allocation().host != nullptr; }
+
+/// The elements of an array in host memory during a collective: in place if the host can address them, else a copy.
 class HostData {
  public:
-  explicit HostData(const Array& x) : array_(x) {
+  HostData(Round& round, DeviceGroups& groups, const Array& x, bool writes) : array_(x) {
     const std::size_t size = bytes_of(x);
-    if (x.size() != 0 && x.contiguous() && x.view().storage->allocation().host) {
-      access_.emplace(x.host_access());
-      bytes = {static_cast<std::byte*>(access_->data()), size};
+    if (size != 0 && x.contiguous() && on_host(x)) {
+      const void* data = nullptr;
+      if (writes)
+        data = access_.emplace(x.host_access()).data();
+      else
+        data = view_.emplace(x.host_view()).data();
+      bytes = {static_cast<std::byte*>(const_cast<void*>(data)), size};
     } else {
       copy_.resize(size);
-      x.download(copy_.data());
+      download(round, groups, x, copy_.data());
       bytes = copy_;
     }
   }
   HostData(const HostData&) = delete;
   HostData& operator=(const HostData&) = delete;
   /// Stores the elements in the array if they are a copy.
-  void store() const {
-    if (!access_) upload(array_, copy_.data());
+  void store(Round& round, DeviceGroups& groups) const {
+    if (!access_) upload(round, groups, array_, copy_.data());
+  }
+  static void upload(Round& round, DeviceGroups& groups, const Array& to, const std::byte* from) {
+    if (to.size() == 0 || on_host(to)) return dist::upload(to, from);
+    Queue& queue = groups.queue(to.device());
+    const QueueScope scope(queue);
+    dist::upload(to, from);
+    // Recorded work, which is not ordered by events, may use the array afterwards.
+    const Event stored = queue.record();
+    round.wait([&] { return stored.done(); });
   }
   std::span<std::byte> bytes;
 
  private:
   const Array array_;
   std::optional<HostAccess> access_;
+  std::optional<HostView> view_;
   std::vector<std::byte> copy_;
 };
 
@@ -80,9 +97,20 @@ class HostData {
 
 void all_reduce(Round& round, DeviceGroups& groups, Reduce how, const Array& x) {
   if (NcclGroup* const group = groups.agree(round, x.device())) return all_reduce(round, *group, how, x);
-  const HostData data(x);
+  const HostData data(round, groups, x, true);
   dist::all_reduce(round, how, x.dtype(), data.bytes);
-  data.store();
+  data.store(round, groups);
+}
+
+void download(Round& round, DeviceGroups& groups, const Array& x, std::byte* to) {
+  if (x.size() == 0 || on_host(x)) return x.download(to);
+  Queue& queue = groups.queue(x.device());
+  const QueueScope scope(queue);
+  const Array flat = x.as_contiguous();
+  flat.view().storage->before_read(queue);
+  const Event computed = queue.record();
+  round.wait([&] { return computed.done(); });
+  flat.download(to);
 }
 
 namespace {
@@ -117,6 +145,8 @@ Operation without_others(const Array& result) { return {.call = {}, .work = null
 
 Operation all_reduce_in(World& world, const Array& x, Reduce how, const std::source_location& where) {
   check_reduce("all_reduce", how, x.dtype());
+  ::tessera::detail::check_write_target("all_reduce_into", x);
+  ::tessera::detail::check_writable(x);
   if (world.size() == 1) return without_others(x);
   x.eval();  // on this thread
   return {.call = call_of(Collective::all_reduce, x, how, where),
@@ -139,10 +169,10 @@ Callback<void(Round&)> work_of(World& world, const Array& x, const Array& result
   x.eval();  // on this thread
   return [=, &groups = WorldAccess::groups(world)](Round& round) {
     if (NcclGroup* const group = groups.agree(round, x.device())) return on_gpu(round, *group);
-    const HostData data(x);
+    const HostData data(round, groups, x, false);
     std::vector<std::byte> memory(bytes);
     on_host(round, std::span<const std::byte>(data.bytes), std::span(memory));
-    if (bytes != 0) upload(result, memory.data());
+    if (bytes != 0) HostData::upload(round, groups, result, memory.data());
   };
 }
 

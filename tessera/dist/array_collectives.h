@@ -30,6 +30,8 @@ Call call_of(Collective kind, const std::source_location& where);
 void check_root(const char* operation, const World& world, int root);
 /// Copies host memory to an array.
 void upload(const Array& to, const std::byte* from);
+/// Copies an array to host memory. Waits only for the array, and answers other ranks meanwhile.
+void download(Round& round, DeviceGroups& groups, const Array& x, std::byte* to);
 /// Reduces an array in place, on its GPU if all ranks can, else in host memory.
 void all_reduce(Round& round, DeviceGroups& groups, Reduce how, const Array& x);
 

@@ -29,43 +29,58 @@ DeviceGroups::DeviceGroups(std::span<const NcclVersions> versions, std::string m
   }
 }
 
+std::string DeviceGroups::library() const {
+  const NcclLibrary* const used = used_;
+  return used == nullptr ? "" : used->name();
+}
+
+Queue& DeviceGroups::queue(Device device) {
+  std::unique_ptr<Queue>& queue = queues_[device];
+  if (queue == nullptr) queue = std::make_unique<Queue>(device);
+  return *queue;
+}
+
 void DeviceGroups::warn(const Round& round, int library, const std::string& why) {
   if (round.rank() == 0 && warnings_.insert(why).second)
     logging::warn(fmt::format("arrays on GPUs are sent to other ranks through host memory, without {}: {}",
-                              NcclLibrary::get(std::max(library, 0)).name().substr(0, 4), why));
+                              NcclLibrary::get(library).name().substr(0, 4), why));
 }
 
 NcclGroup* DeviceGroups::agree(Round& round, std::optional<Device> device) {
-  const int library = device ? NcclLibrary::index_for(device->backend) : -1;
+  constexpr int on_several = -2, on_other = -1;
+  const int ours = device ? NcclLibrary::index_for(device->backend) : on_several;
   if (std::ranges::none_of(reasons_, &std::string::empty)) {
-    if (library >= 0) warn(round, library, reasons_[static_cast<std::size_t>(library)]);
+    if (ours >= 0) warn(round, ours, reasons_[static_cast<std::size_t>(ours)]);
     return nullptr;
   }
   struct Notice {
-    std::int32_t library = -1, unused = 0;  ///< -1: no array on a GPU that has a library
-    std::uint64_t card = 0;                 ///< distinguishes the GPUs of all machines
+    std::int32_t library = on_other, unused = 0;
+    std::uint64_t card = 0;  ///< distinguishes the GPUs of all machines
   };
-  Notice mine{.library = library};
-  if (library >= 0) {
+  Notice mine{.library = ours};
+  if (ours >= 0) {
     const std::string& identity = device_info(*device).identity;
     mine.card = std::hash<std::string>{}(machine_ + (identity.empty() ? to_string(*device) : identity));
   }
   std::vector<Notice> all(static_cast<std::size_t>(round.size()));
   dist::all_gather(round, std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
 
-  if (std::ranges::all_of(all, [](const Notice& n) { return n.library == -1; })) return nullptr;
+  const int library = std::ranges::max(all, {}, &Notice::library).library;
+  if (library < 0) return nullptr;
   std::vector<std::uint64_t> cards;
   for (const Notice& n : all) {
     const auto other = std::ranges::find(cards, n.card);
     std::string why;
-    if (n.library == -1)
+    if (n.library == on_several)
+      why = fmt::format("rank {} has arrays on several devices", cards.size());
+    else if (n.library == on_other)
       why = fmt::format("the arrays of rank {} are not on a GPU of NVIDIA or AMD", cards.size());
     else if (n.library != all[0].library)
       why = fmt::format("ranks 0 and {} have GPUs of different vendors", cards.size());
     else if (other != cards.end())
       why = fmt::format("ranks {} and {} use the same GPU", other - cards.begin(), cards.size());
     else
-      why = reasons_[static_cast<std::size_t>(n.library)];
+      why = reasons_[static_cast<std::size_t>(library)];
     if (!why.empty()) return warn(round, library, why), nullptr;
     cards.push_back(n.card);
   }
@@ -75,8 +90,8 @@ NcclGroup* DeviceGroups::agree(Round& round, std::optional<Device> device) {
     NcclId id{};
     if (round.rank() == 0) messages.check(messages.call.unique_id(&id), "ncclGetUniqueId", nullptr);
     dist::broadcast(round, std::as_writable_bytes(std::span(&id, 1)), 0);
-    group = std::make_unique<NcclGroup>(messages, round, id, *device);
-    used_ = messages.name();
+    group = std::make_unique<NcclGroup>(messages, round, id, queue(*device));
+    used_ = &messages;
   }
   return group.get();
 }
@@ -86,7 +101,8 @@ namespace {
 /// Arrays up to this size are sent whole to all ranks: one round instead of two.
 constexpr std::size_t sent_whole = 65536;
 
-/// Combines elements like tree_reduce. The operations are deferred, so that one kernel computes all of them.
+/// Combines elements like tree_reduce. The operations are deferred, so that one kernel computes all of them. (If the
+/// result is assigned to one of the parts, it is copied afterwards.)
 Array combine(Reduce how, std::vector<Array> parts) {
   const DType dtype = parts[0].dtype();
   if (dtype == DType::f16 || dtype == DType::bf16)
@@ -123,8 +139,6 @@ class DeviceRound {
     if (!out_.empty() || !in_.empty()) group_.exchange(round_, out_, in_);
     out_.clear(), in_.clear();
   }
-  /// Waits until the result is complete. Recorded work, which is not ordered by events, may then use it.
-  void finish() { group_.finish(round_); }
   template <class F>
   void for_others(F&& f) const {
     for (int k = 1; k < round_.size(); ++k) f((round_.rank() + k) % round_.size());
@@ -150,53 +164,67 @@ class DeviceRound {
 
 Array flat(const Array& x) { return x.as_contiguous().reshape({x.size()}); }
 
+/// Calls f(device_round), and waits until the result is complete: recorded work, which is not ordered by events, may
+/// use it afterwards.
+template <class F>
+void on_gpus(Round& round, NcclGroup& group, const F& f) {
+  try {
+    DeviceRound on(round, group);
+    f(on);
+    group.finish(round);
+  } catch (...) {  // messages that other ranks do not send or receive any more would occupy the GPU
+    group.abort();
+    throw;
+  }
+}
+
 }  // namespace
 
 void all_reduce(Round& round, NcclGroup& group, Reduce how, const Array& x) {
-  DeviceRound on(round, group);
-  const Array data = flat(x);
-  Array result = data;
-  if (static_cast<std::size_t>(x.size()) * dtype_size(x.dtype()) <= sent_whole) {
-    result.assign(on.exchange_and_combine(how, [&](int) { return data; }));
-  } else {
-    Array mine = on.slice(data, round.rank());
-    mine.assign(on.exchange_and_combine(how, [&](int k) { return on.slice(data, k); }));
-    on.for_others([&](int k) { on.send(k, mine), on.receive(k, on.slice(data, k)); });
-    on.exchange();
-  }
-  if (!x.contiguous()) Array(x).assign(result.reshape(x.shape()));
-  on.finish();
+  on_gpus(round, group, [&](DeviceRound& on) {
+    const Array data = flat(x);
+    Array result = data;
+    if (static_cast<std::size_t>(x.size()) * dtype_size(x.dtype()) <= sent_whole) {
+      result.assign(on.exchange_and_combine(how, [&](int) { return data; }));
+    } else {
+      Array mine = on.slice(data, round.rank());
+      mine.assign(on.exchange_and_combine(how, [&](int k) { return on.slice(data, k); }));
+      on.for_others([&](int k) { on.send(k, mine), on.receive(k, on.slice(data, k)); });
+      on.exchange();
+    }
+    if (!x.contiguous()) Array(x).assign(result.reshape(x.shape()));
+  });
 }
 
 void reduce(Round& round, NcclGroup& group, Reduce how, const Array& x, const Array& result, int root) {
-  DeviceRound on(round, group);
-  const Array data = flat(x);
-  const Array mine = on.exchange_and_combine(how, [&](int k) { return on.slice(data, k); });
-  if (round.rank() == root) {
-    on.slice(flat(result), root).assign(mine);
-    on.for_others([&](int k) { on.receive(k, on.slice(flat(result), k)); });
-  } else {
-    on.send(root, mine);
-  }
-  on.exchange();
-  on.finish();
+  on_gpus(round, group, [&](DeviceRound& on) {
+    const Array data = flat(x);
+    const Array mine = on.exchange_and_combine(how, [&](int k) { return on.slice(data, k); });
+    if (round.rank() == root) {
+      on.slice(flat(result), root).assign(mine);
+      on.for_others([&](int k) { on.receive(k, on.slice(flat(result), k)); });
+    } else {
+      on.send(root, mine);
+    }
+    on.exchange();
+  });
 }
 
 void reduce_scatter(Round& round, NcclGroup& group, Reduce how, const Array& x, const Array& result) {
-  DeviceRound on(round, group);
-  const Array data = flat(x);
-  flat(result).assign(on.exchange_and_combine(how, [&](int k) { return on.slice(data, k); }));
-  on.finish();
+  on_gpus(round, group, [&](DeviceRound& on) {
+    const Array data = flat(x);
+    flat(result).assign(on.exchange_and_combine(how, [&](int k) { return on.slice(data, k); }));
+  });
 }
 
 void all_gather(Round& round, NcclGroup& group, const Array& x, const Array& result) {
-  DeviceRound on(round, group);
-  const Array data = flat(x);
-  const auto row = [&](int k) { return flat(result.select(0, k)); };
-  row(round.rank()).assign(data);
-  on.for_others([&](int k) { on.send(k, data), on.receive(k, row(k)); });
-  on.exchange();
-  on.finish();
+  on_gpus(round, group, [&](DeviceRound& on) {
+    const Array data = flat(x);
+    const auto row = [&](int k) { return flat(result.select(0, k)); };
+    row(round.rank()).assign(data);
+    on.for_others([&](int k) { on.send(k, data), on.receive(k, row(k)); });
+    on.exchange();
+  });
 }
 
 }  // namespace tessera::dist

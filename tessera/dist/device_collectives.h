@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,25 +23,30 @@ namespace tessera::dist {
 using NcclVersions = std::array<std::int32_t, NcclLibrary::number>;
 NcclVersions nccl_versions();
 
-/// The groups of GPUs that the ranks of a World have used so far.
+/// The groups of GPUs that the ranks of a World have used so far, and queues of this rank's GPUs for messages.
 class DeviceGroups {
  public:
   /// `versions` has an element for each rank. `machine` distinguishes the machines of the ranks.
   DeviceGroups(std::span<const NcclVersions> versions, std::string machine);
 
   /// Returns the group with which to exchange arrays on `device`, or null if they go through host memory. Part of each
-  /// collective on arrays: all ranks must call it, and all get a group or none. std::nullopt: this rank has no array,
-  /// or arrays on several devices.
+  /// collective on arrays: all ranks must call it, and all get a group or none. std::nullopt: this rank has arrays on
+  /// several devices.
   NcclGroup* agree(Round& round, std::optional<Device> device);
-  /// Name of the library, if arrays were exchanged by it: "NCCL 2.21.5".
-  const std::string& library() const { return used_; }
+  /// Name of the library, if arrays were exchanged by it: "NCCL 2.21.5". May be called by any thread.
+  std::string library() const;
+  /// A queue that has only work of collectives, so that they wait only for the arrays that they use. Used within
+  /// collectives.
+  Queue& queue(Device device);
 
  private:
   void warn(const Round& round, int library, const std::string& why);
 
   /// Why the ranks cannot use a library; empty: all have the same version.
   std::array<std::string, NcclLibrary::number> reasons_;
-  std::string machine_, used_;
+  std::string machine_;
+  std::atomic<const NcclLibrary*> used_ = nullptr;
+  std::map<Device, std::unique_ptr<Queue>> queues_;
   std::map<std::vector<std::uint64_t>, std::unique_ptr<NcclGroup>> groups_;  ///< by the cards of the ranks
   std::set<std::string> warnings_;                                           ///< those that were logged
 };

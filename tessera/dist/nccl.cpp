@@ -19,14 +19,15 @@ namespace {
 
 struct Maker {
   Backend backend;
+  std::uint32_t vendor;  ///< of PCI
   const char *name, *variable, *stem, *file;
   const char *parent, *prefix, *below;  ///< folders of the vendor: /usr/local/cuda*/lib64
   const char* package;                  ///< of Python; null: none
 };
-constexpr Maker makers[NcclLibrary::number] = {
-    {Backend::cuda, "NCCL", "TESSERA_NCCL_LIBRARY", "libnccl.so", "libnccl.so.2", "/usr/local", "cuda", "lib64",
-     "nvidia"},
-    {Backend::rocm, "RCCL", "TESSERA_RCCL_LIBRARY", "librccl.so", "librccl.so.1", "/opt", "rocm", "lib", nullptr}};
+constexpr Maker makers[NcclLibrary::number] = {{Backend::cuda, 0x10de, "NCCL", "TESSERA_NCCL_LIBRARY", "libnccl.so",
+                                                "libnccl.so.2", "/usr/local", "cuda", "lib64", "nvidia"},
+                                               {Backend::rocm, 0x1002, "RCCL", "TESSERA_RCCL_LIBRARY", "librccl.so",
+                                                "librccl.so.1", "/opt", "rocm", "lib", nullptr}};
 
 std::vector<std::string> candidates(const Maker& maker) {
   if (const auto named = os::environment(maker.variable)) return {*named};
@@ -52,6 +53,14 @@ NcclLibrary::NcclLibrary(int index) {
   const std::vector<std::string> files = candidates(maker);
   if (files.front() == "none") {
     reason_ = fmt::format("{} is 'none'", maker.variable);
+    return;
+  }
+  if (os::environment("NCCL_COMM_BLOCKING") == "1") {  // a rank that waits for the library could not answer others
+    reason_ = "NCCL_COMM_BLOCKING is 1";
+    return;
+  }
+  if (!os::environment(maker.variable) && !os::display_card_of(maker.vendor)) {
+    reason_ = "there is no GPU of this vendor";
     return;
   }
   const os::Library library = os::Library::open(files);
@@ -93,20 +102,9 @@ void NcclLibrary::check(NcclCode code, const char* function, void* communicator)
                              name_.substr(0, 4))});
 }
 
-/// Calls f(), and frees the group if it throws.
-template <class F>
-void NcclGroup::abort_unless_done(const F& f) {
+NcclGroup::NcclGroup(const NcclLibrary& library, Round& round, const NcclId& id, Queue& queue)
+    : library_(library), queue_(queue) {
   try {
-    f();
-  } catch (...) {
-    abort();
-    throw;
-  }
-}
-
-NcclGroup::NcclGroup(const NcclLibrary& library, Round& round, const NcclId& id, Device device)
-    : library_(library), queue_(device) {
-  abort_unless_done([&] {
     NcclConfig config;
     // The library reads which device is current, and continues in a thread of its own.
     queue_.submit_native("ncclCommInitRankConfig", {}, {}, [&](void*) {
@@ -114,7 +112,10 @@ NcclGroup::NcclGroup(const NcclLibrary& library, Round& round, const NcclId& id,
                     "ncclCommInitRankConfig", nullptr);
     });
     round.wait([&] { return !in_progress(); });
-  });
+  } catch (...) {
+    abort();
+    throw;
+  }
 }
 
 NcclGroup::~NcclGroup() { abort(); }
@@ -127,42 +128,48 @@ bool NcclGroup::in_progress() {
   return state == nccl_in_progress;
 }
 
-/// Frees the group without waiting for the other ranks. No message is under way, or the ranks have failed.
 void NcclGroup::abort() noexcept {
   if (communicator_ == nullptr || generation_ != os::fork_generation()) return;
-  library_.call.abort(std::exchange(communicator_, nullptr));
+  void* const ended = std::exchange(communicator_, nullptr);
+  bool called = false;
+  const auto call = [&](void*) { called = true, library_.call.abort(ended); };
+  try {  // with the device's context, because the library restores the context that it finds
+    queue_.submit_native("ncclCommAbort", {}, {}, call);
+  } catch (...) {  // the device is lost
+    if (!called) call(nullptr);
+  }
 }
 
 void NcclGroup::exchange(Round& round, std::span<const Message> out, std::span<const Message> in) {
   if (communicator_ == nullptr)
     fail<ConnectionError>({.operation = "ranks", .wrong = library_.name() + " has failed in an earlier collective"});
   const auto address = [](const BufferView& view) {
-    return static_cast<std::byte*>(view.storage->native_handle()) + view.byte_offset;
+    return static_cast<std::byte*>(view.storage->allocation().handle) + view.byte_offset;
   };
   std::vector<BufferView> reads, writes;
   for (const Message& m : out) reads.push_back(m.data), round.count_sent(m.data.bytes(), 1);
   for (const Message& m : in) writes.push_back(m.data);
-  abort_unless_done([&] {
-    queue_.submit_native("ncclSend and ncclRecv", reads, writes, [&](void* stream) {
-      library_.check(library_.call.group_start(), "ncclGroupStart", communicator_);
-      for (const auto& [peer, data] : out)
-        library_.check(library_.call.send(address(data), data.bytes(), nccl_char, peer, communicator_, stream),
-                       "ncclSend", communicator_);
-      for (const auto& [peer, data] : in)
-        library_.check(library_.call.receive(address(data), data.bytes(), nccl_char, peer, communicator_, stream),
-                       "ncclRecv", communicator_);
-      library_.check(library_.call.group_end(), "ncclGroupEnd", communicator_);
-      round.wait([&] { return !in_progress(); });  // the stream must not be used before
-    });
+  queue_.submit_native("ncclSend and ncclRecv", reads, writes, [&](void* stream) {
+    // A group that was started must end, also after an error.
+    NcclCode code = library_.call.group_start();
+    const char* function = "ncclGroupStart";
+    const auto add = [&](const auto& call, const char* name, const Message& m) {
+      if (code != nccl_success && code != nccl_in_progress) return;
+      code = call(address(m.data), m.data.bytes(), nccl_char, m.peer, communicator_, stream), function = name;
+    };
+    for (const Message& m : out) add(library_.call.send, "ncclSend", m);
+    for (const Message& m : in) add(library_.call.receive, "ncclRecv", m);
+    const NcclCode end = library_.call.group_end();
+    library_.check(code, function, communicator_);
+    library_.check(end, "ncclGroupEnd", communicator_);
+    round.wait([&] { return !in_progress(); });  // the stream must not be used before
   });
 }
 
 void NcclGroup::finish(Round& round) {
-  abort_unless_done([&] {
-    const Event end = queue_.record();
-    round.wait([&] { return (communicator_ == nullptr || !in_progress()) && end.done(); });
-    end.wait();
-  });
+  const Event end = queue_.record();
+  round.wait([&] { return !in_progress() && end.done(); });
+  end.wait();
 }
 
 }  // namespace tessera::dist

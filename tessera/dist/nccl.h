@@ -77,33 +77,32 @@ class NcclLibrary {
 /// The ranks of a World, each with one GPU of its own. Used by one thread at a time.
 class NcclGroup {
  public:
-  /// All ranks must pass the same id, which one of them has created, and devices of one backend. Waits for all ranks.
-  /// Throws ConnectionError if the library fails.
-  NcclGroup(const NcclLibrary& library, Round& round, const NcclId& id, Device device);
+  /// All ranks must pass the same id, which one of them has created, and queues of devices of one backend. Waits for
+  /// all ranks. Throws ConnectionError if the library fails.
+  NcclGroup(const NcclLibrary& library, Round& round, const NcclId& id, Queue& queue);
   ~NcclGroup();
   NcclGroup(const NcclGroup&) = delete;
   NcclGroup& operator=(const NcclGroup&) = delete;
 
-  /// The queue on which all work of the group runs, so that it overlaps with other work of the device.
+  /// The queue on which all work of the group runs.
   Queue& queue() { return queue_; }
   struct Message {
     int peer;
     BufferView data;
   };
   /// Enqueues one message each to and from other ranks. Throws ConnectionError if the library reports an error or
-  /// another rank fails. Afterwards, the group cannot be used.
+  /// another rank fails. Then call abort().
   void exchange(Round& round, std::span<const Message> out, std::span<const Message> in);
   /// Waits until the queue is empty. Throws like exchange().
   void finish(Round& round);
+  /// Ends all messages without waiting for other ranks. Afterwards, the group cannot be used.
+  void abort() noexcept;
 
  private:
   bool in_progress();
-  void abort() noexcept;
-  template <class F>
-  void abort_unless_done(const F& f);
 
   const NcclLibrary& library_;
-  Queue queue_;
+  Queue& queue_;
   void* communicator_ = nullptr;
   const std::uint32_t generation_ = os::fork_generation();
 };

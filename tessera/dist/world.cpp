@@ -116,7 +116,7 @@ void World::State::introduce(bool divides_cores) {
   if (size > 1) {
     std::vector<NcclVersions> versions;
     for (const Introduction& one : all) versions.push_back(one.nccl);
-    groups = std::make_unique<DeviceGroups>(versions, mine.boot);
+    groups = std::make_unique<DeviceGroups>(versions, host + mine.boot);
   }
   // A wait that keeps its core is faster, but other ranks may need the core.
   if (communicator && same_cores <= os::usable_cores()) communicator->keep_cores();
@@ -164,7 +164,7 @@ Call step_call(std::uint64_t step, DType dtype, std::uint64_t count) {
 
 void World::start_sum(std::uint64_t step, const Array& array) {
   if (size() == 1) return;
-  const Array sum = array.copy();
+  const Array sum = array.copy().eval();  // on this thread
   state_->started.push_back(
       {array, sum,
        state_->communicator->start(
@@ -205,7 +205,8 @@ void World::sum_step(std::uint64_t step, std::span<const Array> rows, StepFlags&
       for (const Array* a : group.arrays) bytes += bytes_of(*a);
       group.data.resize(bytes);
       bytes = 0;
-      for (const Array* a : group.arrays) a->download(group.data.data() + bytes), bytes += bytes_of(*a);
+      for (const Array* a : group.arrays)
+        download(round, *state_->groups, *a, group.data.data() + bytes), bytes += bytes_of(*a);
       dist::all_reduce(round, Reduce::sum, dtype, group.data);
     }
   });

@@ -48,8 +48,9 @@ struct RankInfo {
 ///
 /// Create one World, at the start of the program: it also divides the processor cores of a machine among its ranks, and
 /// assigns its GPUs to them in turn. Messages are sent by MPI, which is opened at run time if a launcher is found.
-/// Arrays on GPUs are sent by NCCL or RCCL if all ranks have a GPU of their own and the library, else through host
-/// memory. One thread of the World makes all calls of MPI. Only one thread at a time may call collectives.
+/// Arrays on GPUs are sent by NCCL or RCCL (except in broadcasts) if all ranks have a GPU of their own and the library,
+/// else through host memory. One thread of the World makes all calls of MPI. Only one thread at a time may call
+/// collectives.
 ///
 /// All collectives block. They throw MismatchError if ranks made different calls, and ConnectionError if a rank failed,
 /// ended, or has not answered for TESSERA_RANKS_TIMEOUT seconds (60); the job then ends.

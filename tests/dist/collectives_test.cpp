@@ -13,6 +13,7 @@
 #include <sstream>
 #include <thread>
 
+#include "tessera/grad/grad.h"
 #include "tests/dist/worlds.h"
 #include "tests/support/errors.h"
 #include "tests/support/run_in_child.h"
@@ -165,6 +166,23 @@ TEST(Collectives, WorldCompletesAsynchronousCollectivesWhenItEnds) {
       EXPECT_EQ(sum.get().slice(0, 0, 1).item<float>(), static_cast<float>(n * (n + 1) / 2));
     });
   }
+}
+
+TEST(Collectives, InputsThatAGradientNeedsAreOnlyRead) {
+  on_ranks(rank_counts().back(), [&](World& world) {
+    const Array x = Array::full({4 * world.size()}, 3), w = Array::full({4 * world.size()}, 2);
+    const Array adjoint = grad([&](const Array& parameters) {
+      const Array y = x * parameters;
+      all_gather(world, x), reduce_scatter(world, x), reduce(world, x), all_reduce(world, x);
+      all_reduce_async(world, x).get();
+      return sum(y);
+    })(w);
+    EXPECT_EQ(adjoint.to_vector<float>(), x.to_vector<float>());
+    const Array rows = Array::full({1}, 1).broadcast_to({3});
+    Array written = rows;
+    expect_throw<ShapeError>([&] { all_reduce_into(world, written); }, {});
+    EXPECT_EQ(all_reduce(world, rows).slice(0, 2, 3).item<float>(), static_cast<float>(world.size()));
+  });
 }
 
 TEST(Collectives, NanAndBoolFollowTheRules) {

@@ -132,7 +132,7 @@ const std::vector<std::pair<const char*, TrainerOptions>> cases = {
     {"buckets", {.clip_norm = 0.3, .bucket_bytes = 64}},
     {"direct buckets", {.recorded = false, .bucket_bytes = 128}},
     {"clipped", {.clip_norm = 0.3}},
-    {"accumulated", {.accumulate = 2}},
+    {"accumulated", {.accumulate = 3}},
     {"direct", {.recorded = false}},
     {"bf16", {.clip_norm = 0.3, .precision = {.dtype = DType::bf16}, .bucket_bytes = 100}},
     {"f16", {.precision = {.dtype = DType::f16}}}};

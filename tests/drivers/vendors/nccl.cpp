@@ -245,6 +245,7 @@ EXPORT int ncclCommGetAsyncError(void* communicator, int* state) {
 EXPORT int ncclCommAbort(void* communicator) {
   Rank* const r = of(communicator);
   if (r == nullptr) return invalid_argument;
+  if (depth != 0) breach("an abort inside a group");
   std::lock_guard hold(lock);
   r->ended = true, r->live = false;
   leave(r->folder, r->rank, r->size);
