@@ -29,6 +29,7 @@
 #include "tessera/device/queue/sequence.h"
 #include "tessera/device/selection/preferences.h"
 #include "tessera/device/to_string.h"
+#include "tessera/dist/map.h"
 #include "tessera/dist/world.h"
 #include "tessera/grad/custom.h"
 #include "tessera/grad/grad.h"

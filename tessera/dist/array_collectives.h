@@ -15,10 +15,13 @@
 
 namespace tessera::dist {
 
+class TileExchange;
+
 /// Access to members of World and Pending.
 struct WorldAccess {
   static Communicator* communicator(World& world);  ///< null: one rank
   static DeviceGroups& groups(World& world);        ///< only with several ranks
+  static TileExchange& tiles(World& world);         ///< only with several ranks
   /// `result` contains the result of a collective after its end. Without `command`, it has ended.
   static Pending pending(std::shared_ptr<const Communicator::Command> command, Array result);
 };

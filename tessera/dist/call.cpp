@@ -15,6 +15,12 @@ std::string to_string(const Call& c) {
     case Collective::reduce: text += fmt::format(" ({}) to rank {}", tessera::to_string(c.how), c.root); break;
     case Collective::broadcast: text += fmt::format(" from rank {}", c.root); break;
     case Collective::training_step: text = "training step"; break;
+    case Collective::map:
+      return fmt::format("map of {} items{}", c.count, c.line != 0 ? fmt::format(" at {}:{}", c.file, c.line) : "");
+    case Collective::take: return "map, for an item";
+    case Collective::tiles: return "a region, for tiles";
+    case Collective::region:
+      return "the end of a region" + (c.line != 0 ? fmt::format(" at {}:{}", c.file, c.line) : "");
     case Collective::end: return "the end of the job";
     case Collective::barrier:
     case Collective::all_gather:

@@ -19,8 +19,15 @@ enum class Collective : std::uint8_t {
   reduce_scatter,
   agree,
   training_step,
-  end
+  map,
+  region,  ///< the end of a region of tasks
+  take,    ///< no collective: a rank asks rank 0 for an item of map()
+  tiles,   ///< no collective: a region of tasks waits for tiles of other ranks
+  end      ///< no collective: the end of the job
 };
+
+/// False for waits that are no collectives.
+constexpr bool is_counted(Collective kind) { return kind < Collective::take; }
 
 /// One call of a collective on one rank.
 struct Call {

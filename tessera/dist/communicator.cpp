@@ -171,8 +171,15 @@ void Communicator::watch(int rank, pid_t process, std::uint64_t start) {
 
 void Communicator::main() {
   std::unique_lock held(lock_);
+  std::chrono::microseconds nap(20);  // while messages are under way
   for (;;) {
-    wake_->wait_for(held, milliseconds(20), [&] { return stop_ || !commands_.empty(); });
+    if (background_busy_ && nap < microseconds(200))
+      nap += nap / 4;
+    else if (!background_busy_)
+      nap = microseconds(20);
+    wake_->wait_for(held, background_busy_ ? nap : milliseconds(20),
+                    [&] { return stop_ || !commands_.empty() || background_woken_; });
+    if (std::exchange(background_woken_, false)) nap = microseconds(20);
     if (!commands_.empty()) {
       const std::shared_ptr<Command> next = std::move(commands_.front());
       commands_.pop_front();
@@ -200,25 +207,37 @@ void Communicator::main() {
 
 /// Answers other ranks, unless a collective is running, which does so itself.
 void Communicator::poll_idle() {
-  const std::unique_lock transport(transport_lock_, std::try_to_lock);
+  std::unique_lock transport(transport_lock_, std::try_to_lock);
   if (!transport) return;
   try {
     poll_control();
+    supervise_background();
+  } catch (const ConnectionError& e) {
+    report_failure(Notice::failed, e.what());
   } catch (const std::exception& e) {
     set_failure(Notice::failed, e.what());
   }
+  poll_background();
+  transport.unlock();
+  deliver_background();
 }
 
 void Communicator::serve(Command& command) {
   try {
     poll_control();
+    poll_background();
     throw_failure();
+    running_ = &command.call;
+    Round round(*this);
+    if (!is_counted(command.call.kind)) {
+      command.work(round);
+      running_ = nullptr;
+      return;
+    }
     const std::uint64_t number = count_ + 1;
     hash_ = extend_hash(hash_, command.call);
     calls_[number % kept_calls] = command.call, hashes_[number % kept_calls] = hash_;
     if (command.call.step != 0) step_ = command.call.step;
-    running_ = &command.call;
-    Round round(*this);
     command.work(round);
     count_ = number;
   } catch (const MismatchError& e) {
@@ -267,6 +286,7 @@ void Communicator::close() {
       if (outbox_.empty() && std::ranges::count_if(peers_, &Peer::has_left) >= size_ - 1) break;
     }
     if (inbox_transfer_.active) transport_->cancel(inbox_transfer_);
+    if (Background* const background = background_) background->close(*transport_);
     if (other_failed_) std::this_thread::sleep_for(milliseconds(ends_regularly ? 200 : 100));
     // This program got no exception and could end with exit code 0.
     if (ends_regularly && failed_) abort_job(fmt::format("rank {} has ended, but {}", rank_, failure_));
@@ -448,12 +468,30 @@ void Communicator::verify(const Envelope& theirs, int from, std::uint64_t bytes)
 /// Compares the collective in which another rank waits with this rank's calls. Ranks that wait for each other in
 /// different collectives would otherwise wait for ever.
 void Communicator::check_ping(const Control& message, int from) {
-  if (failed_ || running_ == nullptr || running_->kind == Collective::end) return;
+  if (failed_ || running_ == nullptr || !is_counted(running_->kind)) return;
   Envelope theirs;
   std::memcpy(&theirs, message.text, sizeof theirs);
   const std::uint64_t number = count_ + 1;
-  if (theirs.kind == Collective::end || theirs.number > number || number - theirs.number >= kept_calls) return;
+  if (!is_counted(theirs.kind) || theirs.number > number || number - theirs.number >= kept_calls) return;
   if (theirs.hash != hashes_[theirs.number % kept_calls]) fail_mismatch(theirs, from);
+}
+
+std::uint64_t Communicator::take() {
+  if (rank_ == 0) return counter_++;
+  std::uint64_t number = 0;
+  run({.kind = Collective::take}, [&](Round&) {
+    static const std::vector<int> first{0};
+    taken_.reset();
+    send_control(0, Notice::take, "");
+    wait(
+        [&] {
+          poll_control();
+          return taken_.has_value();
+        },
+        [&]() -> const std::vector<int>& { return first; });
+    number = *taken_;
+  });
+  return number;
 }
 
 void Communicator::fail_mismatch(const Envelope& theirs, int from) {
@@ -486,6 +524,7 @@ void Communicator::wait(const Done& done, const Peers& peers) {
   microseconds nap(20);
   while (!done()) {
     const auto now = Clock::now();
+    if (background_busy_) poll_background();
     if (now - polled > milliseconds(1)) {
       polled = now;
       poll_control();
@@ -495,6 +534,8 @@ void Communicator::wait(const Done& done, const Peers& peers) {
       if (left_by_exception_ && running_->kind != Collective::end)
         fail<ConnectionError>({.operation = to_string(*running_), .wrong = exception_left()});
       supervise(begun, reported, peers());
+      if (!background_busy_) poll_background();
+      deliver_background();
     }
     if (now - begun < spinning_) {
       if (yields_) std::this_thread::yield();
@@ -601,6 +642,8 @@ void Communicator::handle(const Control& message, int from) {
           from, Notice::call,
           message.number + kept_calls > count_ + 1 ? to_string(calls_[message.number % kept_calls]) : "unknown");
     case Notice::call: peer.call = text; return;
+    case Notice::take: return send_control(from, Notice::taken, "", counter_++);
+    case Notice::taken: taken_ = message.number; return;
   }
 }
 
@@ -616,6 +659,9 @@ std::string Communicator::doing() const {
   if (failed_) return "failed";
   if (running_ != nullptr) return fmt::format("in {} (collective {})", to_string(*running_), count_ + 1);
   if (count_ <= 1) return "computes, before its first collective";  // the first one introduces the ranks
+  if (background_ != nullptr)
+    if (const std::vector<int> peers = background_.load()->missing(); !peers.empty())
+      return fmt::format("waits for tiles of ranks {}, after {}", fmt::join(peers, ", "), last_call());
   return fmt::format("computes, after {}", last_call());
 }
 

@@ -21,6 +21,7 @@
 #include "tessera/base/callback.h"
 #include "tessera/base/os/fork.h"
 #include "tessera/base/os/process_tree.h"
+#include "tessera/dist/background.h"
 #include "tessera/dist/call.h"
 #include "tessera/dist/transport.h"
 
@@ -93,6 +94,20 @@ class Communicator {
   static void wait_for(const Command& command);
   /// Ends the job with an error while this rank waits for `rank`, if this process of the same machine has ended.
   void watch(int rank, pid_t process, std::uint64_t start);
+  /// Adds messages that are sent and received outside of collectives. Called once, by the thread that made this object.
+  void set_background(Background& background);
+  /// Makes progress with these messages soon. Called by any thread after it has added a message.
+  void progress_background();
+  /// Returns the next number of a counter of rank 0: 0, 1 and so on, each to one rank.
+  std::uint64_t take();
+  /// Starts again at 0. Called on rank 0, before a collective after which the ranks take numbers.
+  void reset_counter() { counter_ = 0; }
+  /// Describes the collective that runs, except for the end of a region; empty: none. Called by Background.
+  std::string running_collective() const {
+    return running_ != nullptr && is_counted(running_->kind) && running_->kind != Collective::region
+               ? to_string(*running_)
+               : std::string();
+  }
   /// Number of collectives that have run.
   std::uint64_t count() const { return count_; }
   /// Payload bytes that this rank has sent so far, and the number of messages.
@@ -107,7 +122,7 @@ class Communicator {
   static constexpr std::size_t kept_scratch = std::size_t{64} << 20;
 
   /// Kinds of messages outside of collectives: questions and answers of ranks that wait, and the end of a rank.
-  enum class Notice : std::uint32_t { ping, pong, failed, mismatched, ended, left, which_call, call };
+  enum class Notice : std::uint32_t { ping, pong, failed, mismatched, ended, left, which_call, call, take, taken };
   /// A message outside of collectives.
   struct Control {
     Notice kind;
@@ -136,6 +151,9 @@ class Communicator {
   void enqueue(std::shared_ptr<Command> command);
   void serve(Command& command);
   void poll_idle();
+  void poll_background();
+  void deliver_background();
+  void supervise_background();
   void wait_for_ends();
   void close();
 
@@ -172,9 +190,12 @@ class Communicator {
   std::mutex lock_;
   std::unique_ptr<std::condition_variable> wake_ = std::make_unique<std::condition_variable>();
   std::deque<std::shared_ptr<Command>> commands_;
+  bool background_woken_ = false;
   std::atomic<std::size_t> queued_ = 0;  ///< commands that were enqueued and have not ended
   std::atomic<bool> stop_ = false, left_by_exception_ = false, exits_ = false;
   std::atomic<std::thread::id> user_;  ///< the thread that runs a collective itself
+  std::atomic<Background*> background_ = nullptr;
+  std::atomic<bool> background_busy_ = false;  ///< messages of `background_` are under way, or were added
 
   // The members below are used by the thread that holds `transport_lock_`.
   const Clock::duration timeout_;
@@ -187,7 +208,8 @@ class Communicator {
   std::array<std::uint64_t, kept_calls> hashes_{};  ///< values of `hash_` after these calls
   std::uint64_t hash_ = 0;
   const Call* running_ = nullptr;
-  std::uint64_t step_ = 0;  ///< last training step
+  std::uint64_t step_ = 0;                                    ///< last training step
+  Clock::time_point background_begun_, background_reported_;  ///< when the wait for other ranks' messages began
   struct Outbox {
     Transfer transfer;
     Control message;
@@ -198,6 +220,8 @@ class Communicator {
   bool failed_ = false, mismatched_ = false, other_failed_ = false;
   std::string failure_;
 
+  std::atomic<std::uint64_t> counter_ = 0;
+  std::optional<std::uint64_t> taken_;  ///< the answer of rank 0
   std::atomic<std::uint64_t> count_ = 0, sent_bytes_ = 0, sent_messages_ = 0;
 };
 

@@ -14,10 +14,12 @@
 #include "tessera/base/os/processor.h"
 #include "tessera/base/os/system.h"
 #include "tessera/base/sha256.h"
+#include "tessera/device/discovery/discovery.h"
 #include "tessera/dist/array_collectives.h"
 #include "tessera/dist/launcher.h"
 #include "tessera/dist/mpi_transport.h"
 #include "tessera/dist/thread_transport.h"
+#include "tessera/dist/tile_exchange.h"
 
 namespace tessera::dist {
 
@@ -54,8 +56,15 @@ std::string first_difference(const std::string& theirs, const std::string& ours)
 }  // namespace
 
 struct World::State {
-  std::unique_ptr<DeviceGroups> groups;        ///< with several ranks
-  std::unique_ptr<Communicator> communicator;  ///< null: one rank
+  ~State() {
+    if (tiles) tiles->detach();
+    communicator.reset();
+    if (tiles) tiles->end();
+  }
+  std::unique_ptr<DeviceGroups> groups;                       ///< with several ranks
+  std::shared_ptr<TileExchange> tiles;                        ///< with several ranks
+  std::shared_ptr<const tessera::detail::RankPlaces> places;  ///< all devices, when they have been exchanged
+  std::unique_ptr<Communicator> communicator;                 ///< null: one rank
   std::vector<RankInfo> ranks;
   int rank = 0, size = 1, local_rank = 0, local_size = 0;
   std::string name;
@@ -75,12 +84,17 @@ struct World::State {
     communicator = std::make_unique<Communicator>(std::move(open));
     rank = communicator->rank(), size = communicator->size(), name = communicator->name();
     introduce(divides_cores);
+    if (size == 1) return;
+    tiles = std::make_shared<TileExchange>(*communicator);
+    communicator->set_background(*tiles);
   }
+  const tessera::detail::RankPlaces& all_places();
   void introduce(bool divides_cores);
 };
 
 Communicator* WorldAccess::communicator(World& world) { return world.state_->communicator.get(); }
 DeviceGroups& WorldAccess::groups(World& world) { return *world.state_->groups; }
+TileExchange& WorldAccess::tiles(World& world) { return *world.state_->tiles; }
 
 void World::State::introduce(bool divides_cores) {
   Introduction mine;
@@ -149,6 +163,107 @@ const std::string& World::name() const { return state_->name; }
 std::string World::gpu_library() const { return state_->groups ? state_->groups->library() : ""; }
 std::uint64_t World::sent_bytes() const { return state_->communicator ? state_->communicator->sent_bytes() : 0; }
 std::uint64_t World::sent_messages() const { return state_->communicator ? state_->communicator->sent_messages() : 0; }
+
+std::uint64_t World::sent_tile_bytes() const { return state_->tiles ? state_->tiles->sent_bytes() : 0; }
+
+/// The usable devices of all ranks.
+const tessera::detail::RankPlaces& World::State::all_places() {
+  if (places) return *places;
+  constexpr std::size_t most = 64;  // devices of a rank
+  std::array<Device, most> mine{};
+  std::uint64_t count = 0;
+  for (const Backend backend : all_backends)
+    for (const DeviceInfo& info : discover(backend).devices)
+      if (usable(info) && count < most) mine[count++] = info.device;
+  std::vector<std::array<Device, most>> all(static_cast<std::size_t>(size));
+  std::vector<std::uint64_t> counts(static_cast<std::size_t>(size));
+  run({.kind = Collective::all_gather, .count = sizeof mine}, [&](Round& round) {
+    all_gather(round, std::as_bytes(std::span(&count, 1)), writable_bytes(counts));
+    all_gather(round, std::as_bytes(std::span(&mine, 1)), writable_bytes(all));
+  });
+  auto made = std::make_shared<tessera::detail::RankPlaces>();
+  made->messages = tiles;
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    made->devices.emplace_back(all[r].begin(), all[r].begin() + static_cast<std::ptrdiff_t>(counts[r]));
+    std::ranges::sort(made->devices.back());
+  }
+  places = std::move(made);
+  return *places;
+}
+
+Scope World::all(const BackendScope& backend) {
+  if (size() == 1) return is_built_in(backend.backend) ? backend() : backend(tessera::all);
+  tessera::detail::RankPlaces some{state_->tiles, std::vector<std::vector<Device>>(static_cast<std::size_t>(size()))};
+  std::string existing;
+  for (std::size_t r = 0; r < some.devices.size(); ++r) {
+    if (is_built_in(backend.backend)) {
+      some.devices[r] = {Device{backend.backend}};
+      continue;
+    }
+    std::ranges::copy_if(state_->all_places().devices[r], std::back_inserter(some.devices[r]),
+                         [&](Device d) { return d.backend == backend.backend; });
+    for (const Device d : state_->all_places().devices[r])
+      existing += fmt::format("{}{} of rank {}", existing.empty() ? "" : ", ", to_string(d), r);
+  }
+  if (some.list().empty())
+    fail<DeviceError>({.operation = fmt::format("World::all({})", backend_name(backend.backend)),
+                       .wrong = "no rank has a usable device of this backend",
+                       .remedy = "Devices that exist: " + existing});
+  return Scope(std::make_shared<const tessera::detail::RankPlaces>(std::move(some)));
+}
+
+Scope World::on(int rank) {
+  check_root("World::on", *this, rank);
+  if (size() == 1) {
+    std::vector<Device> devices;
+    for (const Backend backend : all_backends)
+      for (const DeviceInfo& info : discover(backend).devices)
+        if (usable(info)) devices.push_back(info.device);
+    return Scope(std::move(devices));
+  }
+  tessera::detail::RankPlaces some{state_->tiles, std::vector<std::vector<Device>>(static_cast<std::size_t>(size()))};
+  some.devices[static_cast<std::size_t>(rank)] = state_->all_places().devices[static_cast<std::size_t>(rank)];
+  return Scope(std::make_shared<const tessera::detail::RankPlaces>(std::move(some)));
+}
+
+namespace {
+
+/// Selects devices of a rank.
+template <class F>
+Scope select(const Scope& of_rank, int rank, const std::string& what, F&& wanted) {
+  const auto keep = [&](const std::vector<Device>& all) {
+    std::vector<Device> some;
+    std::ranges::copy_if(all, std::back_inserter(some), wanted);
+    return some;
+  };
+  Scope selected = of_rank;
+  bool found = false;
+  if (of_rank.ranks()) {
+    tessera::detail::RankPlaces some = *of_rank.ranks();
+    for (std::vector<Device>& devices : some.devices) devices = keep(devices);
+    found = !some.list().empty();
+    selected = Scope(std::make_shared<const tessera::detail::RankPlaces>(std::move(some)));
+  } else if (std::vector<Device> some = keep(of_rank.devices()); !some.empty()) {
+    selected = Scope(std::move(some)), found = true;
+  }
+  if (!found)
+    fail<DeviceError>({.operation = "World::on",
+                       .with = {{"rank", std::to_string(rank)}, {"device", what}},
+                       .wrong = "the rank has no such usable device",
+                       .remedy = "Devices that exist: " + to_string(of_rank)});
+  return selected;
+}
+
+}  // namespace
+
+Scope World::on(int rank, const BackendScope& backend) {
+  return select(on(rank), rank, std::string(backend_name(backend.backend)),
+                [&](Device d) { return d.backend == backend.backend; });
+}
+Scope World::on(int rank, const BackendScope& backend, int index) {
+  const Device wanted{backend.backend, index};
+  return select(on(rank), rank, to_string(wanted), [&](Device d) { return d == wanted; });
+}
 
 void World::barrier(std::source_location where) {
   state_->run(call_of(Collective::barrier, where), [](Round& round) { dist::barrier(round); });

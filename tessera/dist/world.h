@@ -13,6 +13,7 @@
 #include "tessera/dist/error.h"
 #include "tessera/dist/tree_reduce.h"
 #include "tessera/nn/exchange.h"
+#include "tessera/task/scope.h"
 
 namespace tessera::dist {
 
@@ -80,6 +81,18 @@ class World final : public Exchange {
   std::string gpu_library() const;
   std::uint64_t sent_bytes() const;     ///< Bytes that this rank has sent so far, without the headers of MPI.
   std::uint64_t sent_messages() const;  ///< Number of messages that this rank has sent so far.
+
+  /// The devices of a backend on all ranks, for block arrays and tasks of regions: `world.all(cuda)`. With one rank,
+  /// its devices. Called on all ranks. Throws DeviceError on all ranks if no rank has a usable device.
+  Scope all(const BackendScope& backend = cpu);
+  /// The devices of one rank: all, or those of a backend, as in `world.on(2, cuda)`. Called on all ranks. Throws
+  /// ArgumentError if there is no such rank, and DeviceError, with the devices of the rank, if it has none of the
+  /// backend.
+  Scope on(int rank);
+  Scope on(int rank, const BackendScope& backend);
+  /// One device of a rank: `world.on(2, cuda, 1)`. Throws DeviceError if it does not exist there.
+  Scope on(int rank, const BackendScope& backend, int index);
+  std::uint64_t sent_tile_bytes() const;  ///< Bytes of tiles of block arrays that this rank has sent so far.
 
   /// Waits until all ranks have called it.
   void barrier(std::source_location where = std::source_location::current());

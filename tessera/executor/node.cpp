@@ -269,6 +269,7 @@ void Node::fail_with(std::exception_ptr error, bool cancelled) noexcept {
     failure->cancelled = cancelled;
     failure->origin = origin;
     failure_ = failure;
+    origin->submission = submission_;
     origin->name = name();
   } catch (...) {
     if (!failure_) failure_ = no_memory();  // there is no memory for the node's name

@@ -27,6 +27,7 @@ class Node;
 struct FailureOrigin {
   std::exception_ptr error;
   std::string name;                            ///< name of the node that failed
+  std::uint32_t submission = 0;                ///< its Node::submission
   mutable std::atomic<bool> observed = false;  ///< true if a waiting thread has received the error
 };
 /// Why a node has no result: its own error or an error of a predecessor.
@@ -112,6 +113,9 @@ class Node {
   /// prevents cycles.
   void after(Node& predecessor, Dependency kind = Dependency::result, Maker maker = Maker::this_thread);
   void set_priority(int priority) noexcept;
+  /// A number by which errors of a group are ordered.
+  void set_submission(std::uint32_t number) noexcept { submission_ = number; }
+  std::uint32_t submission() const noexcept { return submission_; }
   /// The node must call `try_acquire_resources` successfully before it becomes ready.
   void gate() noexcept { gated_ = true; }
   /// The node runs even if its group is cancelled, because skipping it would discard work of other nodes.
@@ -241,6 +245,7 @@ class Node {
   // Guards the predecessors and `failure_` until the node runs. The creating thread adds inline edges without locking.
   SpinLock lock_;
   std::atomic<std::uint32_t> edges_ = 0;
+  std::uint32_t submission_ = 0;
   Group* group_;
   std::atomic<Continuation*> successors_ = nullptr;  // list of successors; `closed` after the node has ended
   FailureRef failure_;

@@ -20,8 +20,6 @@ class Extent;
 
 namespace tessera::detail {
 
-[[noreturn]] void throw_no_task();
-
 /// Returns another task's result, which is passed as an argument. Arrays on another device are copied to the current
 /// device.
 template <class T>

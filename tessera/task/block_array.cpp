@@ -94,30 +94,63 @@ Shape BlockArray::extent_of(const Shape& index) const {
   return out;
 }
 
-/// Creates a block array with tiles computed by tile_at(index, origin, extent, device).
-template <class F>
-BlockArray BlockArray::made(Shape shape, Shape tile, DType dtype, const Scope& scope, const Distribution& distribution,
-                            F&& tile_at) {
-  BlockArray out = layout(std::move(shape), std::move(tile), dtype);
-  if (out.size() == 0) return out;
-  const Distribution place = distribution ? distribution : block_cyclic();
-  for_each_index(out.grid_, [&](const Shape& index) {
-    const Device device = place(index, out.grid_, scope.devices());
-    const DeviceScope there(device);
-    out.tiles_->push_back(tile_at(index, out.origin_of(index), out.extent_of(index), device));
+TilePlaces BlockArrayAccess::place(const BlockArray& layout, const Scope& scope, const Distribution& distribution) {
+  TilePlaces out;
+  if (layout.size() == 0) return out;
+  const Distribution by = distribution ? distribution : block_cyclic();
+  if (!scope.ranks()) {
+    for_each_index(layout.grid_, [&](const Shape& index) {
+      out.places.push_back({0, by(index, layout.grid_, scope.devices())});
+    });
+    return out;
+  }
+  // Distributions get devices that are numbered over all ranks.
+  out.messages = scope.ranks()->messages;
+  const std::vector<std::pair<int, Device>> places = scope.ranks()->list();
+  std::vector<Device> numbered;
+  std::map<Backend, int> count;
+  for (const auto& [rank, device] : places) numbered.push_back({device.backend, count[device.backend]++});
+  for_each_index(layout.grid_, [&](const Shape& index) {
+    const Device chosen = by(index, layout.grid_, numbered);
+    const auto at = std::ranges::find(numbered, chosen);
+    if (at == numbered.end())
+      fail<DeviceError>({.operation = "BlockArray",
+                         .with = {{"tile", to_string(index)}, {"device", to_string(chosen)}},
+                         .wrong = "the distribution did not choose one of the devices that it was given"});
+    const auto& [rank, device] = places[static_cast<std::size_t>(at - numbered.begin())];
+    out.places.push_back({rank, device});
   });
   return out;
 }
 
+TaskOptionsByTile::TaskOptionsByTile(const BlockArray& a) {
+  std::map<Backend, std::vector<Device>> alike;
+  for (const Device d : a.scope().devices()) alike[d.backend].push_back(d);
+  for (auto& [backend, devices] : alike)
+    if (!is_built_in(backend)) alike_.emplace(backend, Scope(std::move(devices)));
+}
+
+namespace {
+
+/// Creates a block array with tiles computed by tile_at(index, origin, extent).
+template <class F>
+BlockArray made(Shape shape, Shape tile, DType dtype, const Scope& scope, const Distribution& distribution,
+                F&& tile_at) {
+  TilePlaces places = BlockArrayAccess::place(BlockArrayAccess::layout(shape, tile, dtype), scope, distribution);
+  return BlockArrayAccess::made(std::move(shape), std::move(tile), dtype, std::move(places), tile_at);
+}
+
+}  // namespace
+
 BlockArray BlockArray::empty(Shape shape, Shape tile, DType dtype, const Scope& scope, const Distribution& by) {
   return made(std::move(shape), std::move(tile), dtype, scope, by,
-              [&](const Shape&, const Shape&, const Shape& extent, Device) { return Array::empty(extent, dtype); });
+              [&](const Shape&, const Shape&, const Shape& extent) { return Array::empty(extent, dtype); });
 }
 BlockArray BlockArray::full(Shape shape, Shape tile, const ArrayOperand& value, DType dtype, const Scope& scope,
                             const Distribution& by) {
   check_scalar("full", value);
   return made(std::move(shape), std::move(tile), dtype, scope, by,
-              [&](const Shape&, const Shape&, const Shape& extent, Device) {
+              [&](const Shape&, const Shape&, const Shape& extent) {
                 Array made = Array::empty(extent, dtype);
                 fill_tile(made, value);
                 return made;
@@ -131,25 +164,24 @@ BlockArray BlockArray::ones(Shape shape, Shape tile, DType dtype, const Scope& s
 }
 
 BlockArray BlockArray::identity(std::int64_t n, Shape tile, DType dtype, const Scope& scope, const Distribution& by) {
-  return made({n, n}, std::move(tile), dtype, scope, by,
-              [&](const Shape&, const Shape& origin, const Shape& extent, Device) {
-                const Array row = Array::arange(extent[0], static_cast<double>(origin[0]), 1, DType::i64).unsqueeze(1);
-                const Array column = Array::arange(extent[1], static_cast<double>(origin[1]), 1, DType::i64);
-                return (row == column).astype(dtype);
-              });
+  return made({n, n}, std::move(tile), dtype, scope, by, [&](const Shape&, const Shape& origin, const Shape& extent) {
+    const Array row = Array::arange(extent[0], static_cast<double>(origin[0]), 1, DType::i64).unsqueeze(1);
+    const Array column = Array::arange(extent[1], static_cast<double>(origin[1]), 1, DType::i64);
+    return (row == column).astype(dtype);
+  });
 }
 
 BlockArray BlockArray::random_uniform(Shape shape, Shape tile, std::uint64_t seed, const Scope& scope,
                                       const Distribution& by) {
   return made(shape, std::move(tile), DType::f32, scope, by,
-              [&](const Shape&, const Shape& origin, const Shape& extent, Device) {
+              [&](const Shape&, const Shape& origin, const Shape& extent) {
                 return random_uniform_part(shape, origin, extent, seed);
               });
 }
 BlockArray BlockArray::random_normal(Shape shape, Shape tile, std::uint64_t seed, const Scope& scope,
                                      const Distribution& by) {
   return made(shape, std::move(tile), DType::f32, scope, by,
-              [&](const Shape&, const Shape& origin, const Shape& extent, Device) {
+              [&](const Shape&, const Shape& origin, const Shape& extent) {
                 return random_normal_part(shape, origin, extent, seed);
               });
 }
@@ -157,9 +189,10 @@ BlockArray BlockArray::random_normal(Shape shape, Shape tile, std::uint64_t seed
 BlockArray BlockArray::from(const Array& array, Shape tile, const Scope& scope, const Distribution& by) {
   array.eval();
   return made(array.shape(), std::move(tile), array.dtype(), scope, by,
-              [&](const Shape&, const Shape& origin, const Shape& extent, Device device) {
+              [&](const Shape&, const Shape& origin, const Shape& extent) {
                 Shape end = origin;
                 for (std::size_t d = 0; d < end.size(); ++d) end[d] += extent[d];
+                const Device device = current_device();
                 const DeviceScope there(array.device());
                 const Array here = part(array, origin, end).copy();
                 return device == array.device() ? here : here.to(device);
@@ -175,9 +208,9 @@ Tile BlockArray::tile(const Shape& index) const {
     fail<ShapeError>({.operation = "tile",
                       .with = {{"index", to_string(index)}, {"grid", to_string(grid_)}},
                       .wrong = "the index is outside the grid"});
-  const Array& tile = (*tiles_)[number(index)];
-  tile.eval();
-  return {index, tile};
+  const std::size_t n = number(index);
+  (*tiles_)[n].eval();
+  return {index, tiles_, {ranks_, static_cast<std::uint32_t>(n)}};
 }
 
 std::vector<Tile> BlockArray::tiles() const {
@@ -187,6 +220,7 @@ std::vector<Tile> BlockArray::tiles() const {
 }
 
 Scope BlockArray::scope() const {
+  if (ranks_) return ranks_->scope();
   std::vector<Device> devices;
   for (const Array& t : *tiles_)
     if (std::ranges::find(devices, t.device()) == devices.end()) devices.push_back(t.device());
@@ -195,19 +229,86 @@ Scope BlockArray::scope() const {
 
 std::string BlockArray::where() const {
   std::string out = fmt::format("{} {} in tiles of {}:", to_string(shape_), dtype_name(dtype_), to_string(tile_));
-  std::map<Device, std::string> by_device;
-  for_each_index(grid_,
-                 [&](const Shape& index) { by_device[(*tiles_)[number(index)].device()] += " " + to_string(index); });
-  for (const auto& [device, list] : by_device) out += fmt::format("\n  {}:{}", to_string(device), list);
+  std::map<std::pair<int, Device>, std::string> by_place;
+  for_each_index(grid_, [&](const Shape& index) {
+    const Tile t = tile(index);
+    by_place[{t.owner(), t.device()}] += " " + to_string(index);
+  });
+  for (const auto& [place, list] : by_place)
+    out +=
+        fmt::format("\n  {}{}:{}", ranks_ ? fmt::format("rank {} ", place.first) : "", to_string(place.second), list);
   return out;
 }
 
 // --- Copies
 
+namespace {
+
+/// Copies boxes of one block array to tiles of another: at once, or by tasks if one of them is distributed over ranks.
+class BoxCopies {
+ public:
+  BoxCopies(const BlockArray& from, const BlockArray& to) : from_(from) {
+    if (!BlockArrayAccess::ranks(from) && !BlockArrayAccess::ranks(to)) return;
+    options_.emplace(to), region_.emplace();
+  }
+  /// Copies the box that begins at `begin` to the elements of a tile that begin at `to_begin`.
+  void copy(const Tile& to, const Shape& to_begin, const Shape& extent, const Shape& begin) {
+    const Shape& tile = from_.tile_shape();
+    Shape first = begin, count = begin;
+    for (std::size_t d = 0; d < begin.size(); ++d)
+      first[d] = begin[d] / tile[d], count[d] = (begin[d] + extent[d] - 1) / tile[d] - first[d] + 1;
+    const bool whole = extent == to.shape() && element_count(count) == 1;
+    for_each_index(count, [&](const Shape& at) {
+      Shape index = first;
+      for (std::size_t d = 0; d < index.size(); ++d) index[d] += at[d];
+      const Tile t = from_.tile(index);
+      const Shape origin = BlockArrayAccess::origin(from_, index);
+      Shape low = begin, high = begin, to_low = begin, to_high = begin;
+      for (std::size_t d = 0; d < low.size(); ++d) {
+        low[d] = std::max(begin[d], origin[d]) - origin[d];
+        high[d] = std::min(begin[d] + extent[d], origin[d] + t.shape()[d]) - origin[d];
+        to_low[d] = low[d] + origin[d] - begin[d] + to_begin[d], to_high[d] = high[d] - low[d] + to_low[d];
+      }
+      const auto write = [low, high, to_low, to_high](const Array& x, Array& y) {
+        const Array piece = part(x, low, high);
+        part(y, to_low, to_high).assign(piece.to(y.device()).astype(y.dtype()));
+      };
+      if (region_) return void(region_->spawn((*options_)(to, "copy"), write, in(t), whole ? out(to) : inout(to)));
+      const DeviceScope there(to.device());
+      Array target = to.array();
+      write(t.array(), target);
+    });
+  }
+  void wait() {
+    if (region_) region_->wait();
+  }
+
+ private:
+  const BlockArray& from_;
+  std::optional<TaskOptionsByTile> options_;
+  std::optional<Region> region_;
+};
+
+}  // namespace
+
 Array BlockArray::gather(std::optional<Device> device) const {
   const Device where = device.value_or(current_device());
   const DeviceScope there(where);
   Array out = Array::empty(shape_, dtype_);
+  if (ranks_) {
+    Region r;
+    for (const Tile& t : tiles()) {
+      const Shape origin = origin_of(t.index());
+      Shape end = origin;
+      for (std::size_t d = 0; d < end.size(); ++d) end[d] += t.shape()[d];
+      const Array to = part(out, origin, end);
+      r.spawn(
+          {.scope = Scope(where), .name = "gather"}, [](const Array& x, Array& y) { y.assign(x); }, in(t),
+          tessera::out(to));
+    }
+    r.wait();
+    return out;
+  }
   for (const Tile& t : tiles()) {
     const Shape origin = origin_of(t.index());
     Shape end = origin;
@@ -219,11 +320,19 @@ Array BlockArray::gather(std::optional<Device> device) const {
 }
 
 BlockArray BlockArray::to(const Scope& scope, const Distribution& by) const {
-  return made(shape_, tile_, dtype_, scope, by, [&](const Shape& index, const Shape&, const Shape&, Device device) {
-    const Array from = tile(index).array();
-    if (from.device() != device) return from.to(device);
-    return from.copy();
-  });
+  if (!ranks_ && !scope.ranks())
+    return made(shape_, tile_, dtype_, scope, by, [&](const Shape& index, const Shape&, const Shape&) {
+      const Array from = tile(index).array();
+      return from.device() != current_device() ? from.to(current_device()) : from.copy();
+    });
+  BlockArray out = empty(shape_, tile_, dtype_, scope, by);
+  const TaskOptionsByTile options(out);
+  Region r;
+  for (const Tile& t : out.tiles())
+    r.spawn(
+        options(t, "copy"), [](const Array& x, Array& y) { y.assign(x); }, in(tile(t.index())), tessera::out(t));
+  r.wait();
+  return out;
 }
 
 BlockArray BlockArray::copy() const {
@@ -241,40 +350,23 @@ BlockArray BlockArray::slice(const Shape& begin, const Shape& end) const {
   Shape shape = end;
   for (std::size_t d = 0; d < shape.size(); ++d) shape[d] -= begin[d];
   // Assembles each tile of the result from the tiles of this array that it overlaps.
-  return made(shape, tile_, dtype_, scope(), {},
-              [&](const Shape&, const Shape& origin, const Shape& extent, Device device) {
-                Array out = Array::empty(extent, dtype_);
-                Shape low = origin, high = origin, first = origin, count = origin;
-                for (std::size_t d = 0; d < low.size(); ++d) {
-                  low[d] += begin[d], high[d] = low[d] + extent[d];
-                  first[d] = low[d] / tile_[d], count[d] = (high[d] - 1) / tile_[d] - first[d] + 1;
-                }
-                for_each_index(count, [&](const Shape& at) {
-                  Shape index = first;
-                  for (std::size_t d = 0; d < index.size(); ++d) index[d] += at[d];
-                  const Tile t = tile(index);
-                  const Shape o = origin_of(index);
-                  Shape from = o, to = o, out_from = o, out_to = o;
-                  for (std::size_t d = 0; d < o.size(); ++d) {
-                    from[d] = std::max(low[d], o[d]) - o[d], to[d] = std::min(high[d], o[d] + t.shape()[d]) - o[d];
-                    out_from[d] = from[d] + o[d] - low[d], out_to[d] = to[d] + o[d] - low[d];
-                  }
-                  Array place = part(out, out_from, out_to);
-                  const Array piece = part(t.array(), from, to);
-                  place.assign(piece.device() == device ? piece : piece.to(device));
-                });
-                return out;
-              });
+  BlockArray out = empty(shape, tile_, dtype_, scope());
+  BoxCopies copies(*this, out);
+  for (const Tile& t : out.tiles()) {
+    Shape from = out.origin_of(t.index());
+    for (std::size_t d = 0; d < from.size(); ++d) from[d] += begin[d];
+    copies.copy(t, Shape(from.size(), 0), t.shape(), from);
+  }
+  copies.wait();
+  return out;
 }
 
 BlockArray BlockArray::retile(Shape tile) const {
-  return made(shape_, std::move(tile), dtype_, scope(), {},
-              [&](const Shape&, const Shape& origin, const Shape& extent, Device device) {
-                Shape end = origin;
-                for (std::size_t d = 0; d < end.size(); ++d) end[d] += extent[d];
-                const Array all = slice(origin, end).gather(device);
-                return all;
-              });
+  BlockArray out = empty(shape_, std::move(tile), dtype_, scope());
+  BoxCopies copies(*this, out);
+  for (const Tile& t : out.tiles()) copies.copy(t, Shape(shape_.size(), 0), t.shape(), out.origin_of(t.index()));
+  copies.wait();
+  return out;
 }
 
 void BlockArray::assign(const Shape& begin, const BlockArray& value) {
@@ -288,33 +380,43 @@ void BlockArray::assign(const Shape& begin, const BlockArray& value) {
         {.operation = "assign",
          .with = {{"shape", to_string(shape_)}, {"begin", to_string(begin)}, {"value", to_string(value.shape())}},
          .wrong = "the value exceeds the array"});
+  if (value.size() == 0) return;
+  const BlockArray from = value.copy();  // it may share memory with this array
+  BoxCopies copies(from, *this);
   for (const Tile& t : tiles()) {
     const Shape o = origin_of(t.index());
-    Shape from = o, to = o, value_from = o, value_to = o;
+    Shape to_begin = o, extent = o, from_begin = o;
     bool meets = true;
     for (std::size_t d = 0; d < o.size(); ++d) {
-      from[d] = std::max(begin[d], o[d]) - o[d], to[d] = std::min(end[d], o[d] + t.shape()[d]) - o[d];
-      value_from[d] = from[d] + o[d] - begin[d], value_to[d] = to[d] + o[d] - begin[d];
-      meets = meets && from[d] < to[d];
+      const std::int64_t low = std::max(begin[d], o[d]), high = std::min(end[d], o[d] + t.shape()[d]);
+      to_begin[d] = low - o[d], extent[d] = high - low, from_begin[d] = low - begin[d];
+      meets = meets && low < high;
     }
-    if (!meets) continue;
-    Array place = part(t.array(), from, to);
-    place.assign(value.slice(value_from, value_to).gather(t.device()).astype(dtype_));
+    if (meets) copies.copy(t, to_begin, extent, from_begin);
   }
+  copies.wait();
 }
 
 // --- Operations on each tile
 
 void BlockArray::fill(const ArrayOperand& value) {
   check_scalar("fill", value);
-  for (Array& t : *tiles_) fill_tile(t, value);
+  std::size_t n = 0;
+  for (Array& t : *tiles_)
+    if (detail::RankTile{ranks_, static_cast<std::uint32_t>(n++)}.here()) fill_tile(t, value);
+  if (ranks_) ranks_->all_written();
 }
 
 void BlockArray::for_each_tile(const Callback<void(Array&)>& f) {
   Region r;
   for (const Tile& t : tiles())
     r.spawn(
-        {.scope = Scope(t.device()), .name = "for_each_tile"}, [f](Array& tile) { f(tile); }, inout(t));
+        {.scope = t.here() ? Scope(t.device()) : Scope(), .name = "for_each_tile"}, [f](Array& tile) { f(tile); },
+        inout(t));
+}
+
+void BlockArray::release() const {
+  for (std::size_t n = 0; ranks_ && n < tiles_->size(); ++n) ranks_->release(n);
 }
 
 std::string to_string(const BlockArray& a) {

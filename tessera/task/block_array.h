@@ -18,7 +18,8 @@
 
 namespace tessera {
 
-/// A function that returns the device of tile `index`.
+/// A function that returns the device of tile `index`, one of `devices`. Over ranks, `devices` are numbered over all
+/// ranks: with two ranks of two GPUs, cuda:2 is the first GPU of rank 1.
 using Distribution = Callback<Device(const Shape& index, const Shape& grid, const std::vector<Device>& devices)>;
 /// Places tile (i, j) on device (i mod p) q + j mod q. There are p q devices, and p is the largest divisor of this
 /// number that is at most its square root. Grids with fewer than p rows or q columns are distributed in row-major
@@ -32,26 +33,69 @@ class BlockArray;
 class BlockOperand;
 
 /// A tile of a block array. Tasks accept a tile as an argument like an array: the tile itself (read only), or in(t),
-/// out(t), inout(t), commute(t), reduce(op, t), upper(t) and so on.
+/// out(t), inout(t), commute(t), reduce(op, t), upper(t) and so on. Over ranks, a tile belongs to one rank.
 class Tile {
  public:
   const Shape& index() const { return index_; }  ///< Position in the grid.
   /// The tile's extents.
-  const Shape& shape() const { return array_.shape(); }
+  Shape shape() const { return here() ? local().shape() : ranked_.tiles->extent(ranked_.number); }
   /// The element type.
-  DType dtype() const { return array_.dtype(); }
-  Device device() const { return array_.device(); }  ///< The tile's home device.
-  /// The tile's array, which shares memory with the block array.
-  const Array& array() const { return array_; }
-  /// The tile's array, which shares memory with the block array.
-  operator const Array&() const { return array_; }
+  DType dtype() const { return here() ? local().dtype() : ranked_.tiles->dtype(); }
+  /// The tile's home device, on the rank that owns it.
+  Device device() const { return here() ? local().device() : ranked_.tiles->device(ranked_.number); }
+  /// The rank that owns the tile. 0 if the block array is not distributed over ranks.
+  int owner() const { return ranked_ ? ranked_.tiles->owner(ranked_.number) : 0; }
+  bool here() const { return ranked_.here(); }  ///< True if the tile belongs to this process.
+  /// The tile's array, which shares memory with the block array. Throws ArgumentError if it belongs to another rank.
+  const Array& array() const {
+    ranked_.check_here("array of a tile");
+    return local();
+  }
+  /// The tile's array, which shares memory with the block array. Throws ArgumentError if it belongs to another rank.
+  operator const Array&() const { return array(); }
+
+  // Used by the library.
+  const detail::RankTile& ranked() const { return ranked_; }  ///< Its record over ranks.
+  /// The tile's array; empty if the tile belongs to another rank.
+  const Array& local() const { return (*tiles_)[ranked_.number]; }
+  /// Declares an access.
+  Accessed accessed(Access mode, MatrixPart part = MatrixPart::none, Combine op = Combine::sum) const {
+    return {local(), mode, part, op, ranked_};
+  }
 
  private:
   friend class BlockArray;
-  Tile(Shape index, Array array) : index_(std::move(index)), array_(std::move(array)) {}
+  Tile(Shape index, std::shared_ptr<const std::vector<Array>> tiles, detail::RankTile ranked)
+      : index_(std::move(index)), tiles_(std::move(tiles)), ranked_(std::move(ranked)) {}
   Shape index_;
-  Array array_;
+  std::shared_ptr<const std::vector<Array>> tiles_;
+  detail::RankTile ranked_;
 };
+
+///@{
+/// Declare how a task uses a tile; see the functions for arrays.
+inline Accessed in(const Tile& t) { return t.accessed(Access::in); }
+inline Accessed out(const Tile& t) { return t.accessed(Access::out); }
+inline Accessed inout(const Tile& t) { return t.accessed(Access::inout); }
+inline Accessed commute(const Tile& t) { return t.accessed(Access::commute); }
+inline Accessed reduce(Combine op, const Tile& t) { return t.accessed(Access::reduce, MatrixPart::none, op); }
+///@}
+
+namespace detail {
+/// A part of a tile.
+inline PartOfMatrix part_of_tile(const Tile& t, MatrixPart part) {
+  const Accessed a = t.accessed(Access::in);
+  return {a.array, part, a.tile};
+}
+}  // namespace detail
+///@{
+/// Select a part of a tile; see the functions for arrays.
+inline PartOfMatrix upper(const Tile& t) { return detail::part_of_tile(t, MatrixPart::upper); }
+inline PartOfMatrix lower(const Tile& t) { return detail::part_of_tile(t, MatrixPart::lower); }
+inline PartOfMatrix unit_upper(const Tile& t) { return detail::part_of_tile(t, MatrixPart::unit_upper); }
+inline PartOfMatrix unit_lower(const Tile& t) { return detail::part_of_tile(t, MatrixPart::unit_lower); }
+inline PartOfMatrix diagonal(const Tile& t) { return detail::part_of_tile(t, MatrixPart::diagonal); }
+///@}
 
 namespace detail {
 void declare_access(TaskNode& node, BlockArray& a, Access mode);
@@ -65,6 +109,10 @@ class StencilTile;
 /// none, the tiling is taken from the first operand; dimensions that it lacks or broadcasts are taken from the
 /// following operands. Operands with a different tiling or on different devices are copied. Operands may also be
 /// arrays. Throws ShapeError, DtypeError or DeviceError immediately.
+///
+/// With a scope that a dist::World has created, the tiles are distributed over ranks. All ranks then call the same
+/// functions in the same order. Each computes its own tiles, and tiles of other ranks are sent when they are needed.
+/// Results have the same bits as in one process. Write tiles of other ranks with tasks only.
 class BlockArray {
  public:
   BlockArray() = default;  ///< Creates a block array without elements, of shape (0,).
@@ -115,12 +163,14 @@ class BlockArray {
   std::vector<Tile> tiles() const;  ///< Returns all tiles in row-major order.
   /// Returns the home device of tile (i, j) of a matrix.
   Device device_of(std::int64_t i, std::int64_t j) const { return tile(i, j).device(); }
-  Scope scope() const;        ///< Returns the devices that have tiles.
+  Scope scope() const;  ///< Returns the devices that have tiles.
+  /// Over ranks: drops the copies of other ranks' tiles, on all ranks. They are sent again when they are needed.
+  void release() const;
   std::string where() const;  ///< Returns a readable list of the tiles on each device.
 
   // Conversions and copies.
-  Array gather(
-      std::optional<Device> device = {}) const;  ///< Copies the elements to one array, by default on current_device().
+  Array gather(std::optional<Device> device = {}) const;  ///< Copies the elements to one array, by default on
+                                                          ///< current_device(). Over ranks, to an array on each rank.
   /// Returns a copy with the same tile shape on the devices of `scope`.
   BlockArray to(const Scope& scope, const Distribution& distribution = {}) const;
   BlockArray retile(Shape tile) const;  ///< Returns a copy with a different tile shape on the same devices.
@@ -216,15 +266,13 @@ class BlockArray {
   Shape index_of(std::size_t number) const;
   Shape extent_of(const Shape& index) const;
   Shape origin_of(const Shape& index) const;
-  template <class F>
-  static BlockArray made(Shape shape, Shape tile, DType dtype, const Scope& scope, const Distribution& distribution,
-                         F&& tile_at);
   friend struct BlockArrayAccess;
   friend void detail::declare_access(detail::TaskNode& node, BlockArray& a, Access mode);
 
   Shape shape_{0}, tile_{1}, grid_{0};
   DType dtype_ = DType::f32;
   std::shared_ptr<std::vector<Array>> tiles_ = std::make_shared<std::vector<Array>>();
+  std::shared_ptr<detail::RankTiles> ranks_;  ///< over ranks; tiles_ then has empty arrays for tiles of other ranks
 };
 
 /// An operand of elementwise operations: a block array, an array, or a host scalar. Scalars follow the dtype rules of
@@ -416,10 +464,38 @@ struct StoredArgument<Tile> : StoredArgument<Array> {};
 template <>
 struct TaskArgument<Tile> : TaskArgument<Array> {};
 template <>
+struct RankArgument<Tile> : RankArgument<Accessed> {
+  static const std::shared_ptr<RankMessages>* messages(const Tile& t) {
+    return t.ranked().tiles ? &t.ranked().tiles->shared_messages() : nullptr;
+  }
+  static void plan(RankPlan& plan, const Tile& t, Access mode) { plan.use(t.ranked(), mode, true, t.local()); }
+  static Accessed local(RankPlan& plan, const Tile& t, Access mode) {
+    return RankArgument<Accessed>::local(plan, t.accessed(mode), mode);
+  }
+};
+template <>
 struct TaskArgument<AccessedBlocks> {
   static void place(TaskPlacer& placer, std::size_t, const AccessedBlocks& a) { place_data(placer, a); }
   static void attach(TaskNode& node, AccessedBlocks& a) { declare_access(node, a.array, a.mode); }
   static std::tuple<BlockArray&> unwrap(AccessedBlocks& a) { return std::tuple<BlockArray&>(a.array); }
+};
+template <>
+struct RankArgument<AccessedBlocks> {
+  static const std::shared_ptr<RankMessages>* messages(const AccessedBlocks& a);
+  static void plan(RankPlan& plan, const AccessedBlocks& a, Access mode);
+  static AccessedBlocks local(RankPlan& plan, const AccessedBlocks& a, Access mode);
+};
+template <>
+struct RankArgument<BlockArray> : RankArgument<AccessedBlocks> {
+  static const std::shared_ptr<RankMessages>* messages(const BlockArray& a) {
+    return RankArgument<AccessedBlocks>::messages(in(a));
+  }
+  static void plan(RankPlan& plan, const BlockArray& a, Access mode) {
+    RankArgument<AccessedBlocks>::plan(plan, in(a), mode);
+  }
+  static AccessedBlocks local(RankPlan& plan, const BlockArray& a, Access mode) {
+    return RankArgument<AccessedBlocks>::local(plan, in(a), mode);
+  }
 };
 template <>
 struct TaskArgument<BlockArray> {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "tessera/array/source.h"
 #include "tessera/base/callback.h"
 #include "tessera/task/block_access.h"
 #include "tessera/task/block_array.h"
@@ -32,17 +33,29 @@ class Parts {
     if (!meets) blocks_ = blocks_.retile(wanted);
   }
 
-  /// Returns the device of the part that belongs to tile `index` of the result.
-  Device device(const Shape& index) const { return tile(index).device(); }
-  ArrayOperand at(const Shape& index, Device device) {
-    if (scalar_) return *scalar_;
-    Array part = tile(index);
+  const std::optional<ArrayOperand>& scalar() const { return scalar_; }
+  bool on_ranks() const { return !scalar_ && BlockArrayAccess::ranks(blocks_); }
+  std::shared_ptr<detail::RankMessages> messages() const { return BlockArrayAccess::ranks(blocks_)->shared_messages(); }
+  DType dtype() const { return blocks_.dtype(); }
+  /// Returns where the part is that belongs to tile `index` of the result.
+  detail::RankTiles::Place place(const Shape& index) const {
+    return BlockArrayAccess::place_of(blocks_, index_in(index));
+  }
+  /// Returns the tile that contains the part.
+  Tile source(const Shape& index) const { return blocks_.tile(index_in(index)); }
+  /// Returns the part, which is a view of its tile.
+  Array cut(Array part, const Shape& index) const {
     if (element_count(blocks_.grid()) == 1)
       for (std::size_t d = 0; d < blocks_.shape().size(); ++d) {
         const std::int64_t begin = index[lead_ + d] * tile_[lead_ + d];
         const std::int64_t end = std::min(begin + tile_[lead_ + d], shape_[lead_ + d]);
         if (!stretched(d) && end - begin != part.shape()[d]) part = part.slice(static_cast<int>(d), begin, end);
       }
+    return part;
+  }
+  ArrayOperand at(const Shape& index, Device device) {
+    if (scalar_) return *scalar_;
+    Array part = cut(BlockArrayAccess::tile(blocks_, index_in(index)), index);
     if (part.device() == device) return part;
     std::vector<std::int64_t> key;
     for (std::size_t d = 0; d < blocks_.shape().size(); ++d) key.push_back(stretched(d) ? 0 : index[lead_ + d]);
@@ -53,11 +66,11 @@ class Parts {
 
  private:
   bool stretched(std::size_t d) const { return blocks_.shape()[d] != shape_[lead_ + d]; }
-  const Array& tile(const Shape& index) const {
+  Shape index_in(const Shape& index) const {
     Shape mine(blocks_.shape().size(), 0);
     for (std::size_t d = 0; d < mine.size(); ++d)
       if (!stretched(d) && blocks_.grid()[d] != 1) mine[d] = index[lead_ + d];
-    return BlockArrayAccess::tile(blocks_, mine);
+    return mine;
   }
 
   std::optional<ArrayOperand> scalar_;
@@ -66,6 +79,88 @@ class Parts {
   std::size_t lead_ = 0;  // number of leading dimensions that only the result has
   std::map<std::pair<std::vector<std::int64_t>, Device>, std::optional<Array>> moved_;
 };
+
+bool on_ranks(const std::vector<Parts>& parts) { return std::ranges::any_of(parts, &Parts::on_ranks); }
+
+/// Returns true if each part is on the rank that owns the tile for which it is needed; `owner(index)` is that rank.
+template <class F>
+bool parts_are_here(const std::vector<Parts>& parts, const Shape& grid, F&& owner) {
+  bool here = true;
+  for_each_index(grid, [&](const Shape& index) {
+    for (const Parts& p : parts) here = here && (!p.on_ranks() || p.place(index).owner == owner(index));
+  });
+  return here;
+}
+
+/// Creates a task for a tile that calls f with the parts of the operands. Parts of other ranks are sent.
+template <class F, class G>
+void spawn_with_parts(Region& r, const TaskOptions& options, const std::vector<Parts>& parts, const Shape& index,
+                      const Accessed& target, F&& f, G&& write) {
+  std::vector<Accessed> sources;
+  for (const Parts& p : parts)
+    if (!p.scalar()) sources.push_back(in(p.source(index)));
+  r.spawn(
+      options,
+      [&parts, index, f, write](const std::vector<Array>& arrays, Array& to) {
+        std::vector<ArrayOperand> given;
+        std::size_t n = 0;
+        for (const Parts& p : parts)
+          given.push_back(p.scalar() ? *p.scalar() : ArrayOperand(p.cut(arrays[n++], index)));
+        write(to, f(std::move(given)));
+      },
+      std::move(sources), target);
+}
+
+/// True if f has returned one of its operands or a view of it. Writes of tiles are counted for each block array, so
+/// block arrays over ranks do not share memory.
+bool shares_memory(const Array& tile, const std::vector<ArrayOperand>& operands) {
+  if (tile.pending()) return false;
+  return std::ranges::any_of(operands, [&](const ArrayOperand& o) {
+    return o.is_array() && !o.array().pending() && o.array().source()->memory() == tile.source()->memory();
+  });
+}
+
+/// Like tile_by_tile, for operands of which at least one is distributed over ranks. The result has the places of
+/// operand `leader`.
+template <class F>
+BlockArray tile_by_tile_on_ranks(const char* name, const BlockArray& layout, std::vector<Parts>& parts,
+                                 std::size_t leader, F&& f) {
+  TilePlaces places;
+  if (parts[leader].on_ranks()) places.messages = parts[leader].messages();
+  for_each_index(layout.grid(), [&](const Shape& index) { places.places.push_back(parts[leader].place(index)); });
+  // All ranks compute the dtype of the result, also those without tiles.
+  const Shape first(layout.grid().size(), 0);
+  Shape extent = first;
+  for (std::size_t d = 0; d < extent.size(); ++d) extent[d] = std::min(layout.tile_shape()[d], layout.shape()[d]);
+  std::vector<ArrayOperand> zeros;
+  for (const Parts& p : parts)
+    zeros.push_back(p.scalar() ? *p.scalar()
+                               : ArrayOperand(p.cut(Array::zeros(p.source(first).shape(), p.dtype()), first)));
+  const Array example = f(std::move(zeros));
+  if (example.shape() != extent)
+    fail<ShapeError>({.operation = name,
+                      .with = {{"tile", to_string(extent)}, {"result", to_string(example.shape())}},
+                      .wrong = "the result's shape differs from the tile's"});
+  const auto owner = [&](const Shape& index) { return parts[leader].place(index).owner; };
+  if (places.messages && parts_are_here(parts, layout.grid(), owner))
+    return BlockArrayAccess::made(layout.shape(), layout.tile_shape(), example.dtype(), std::move(places),
+                                  [&](const Shape& index, const Shape&, const Shape&) {
+                                    std::vector<ArrayOperand> given;
+                                    for (Parts& p : parts) given.push_back(p.at(index, current_device()));
+                                    const std::vector<ArrayOperand> operands = given;
+                                    Array tile = f(std::move(given));
+                                    return shares_memory(tile, operands) ? tile.copy() : tile;
+                                  });
+  const BlockArray out =
+      BlockArrayAccess::empty(layout.shape(), layout.tile_shape(), example.dtype(), std::move(places));
+  const TaskOptionsByTile options(out);
+  Region r;
+  for (const Tile& t : out.tiles())
+    spawn_with_parts(r, options(t, name), parts, t.index(), tessera::out(t), f,
+                     [](Array& to, Array value) { to.assign(std::move(value)); });
+  r.wait();
+  return out;
+}
 
 /// Computes each tile of the result by calling f with the parts of the operands.
 template <class F>
@@ -92,8 +187,9 @@ BlockArray tile_by_tile(const char* name, const Operands& operands, F&& f) {
   std::vector<Parts> parts;
   for (const BlockOperand* o : operands) parts.emplace_back(*o, shape, tile);
   const auto leader = static_cast<std::size_t>(std::ranges::find(operands, order[0]) - operands.begin());
+  if (on_ranks(parts)) return tile_by_tile_on_ranks(name, result, parts, leader, f);
   for_each_index(result.grid(), [&](const Shape& index) {
-    const Device device = parts[leader].device(index);
+    const Device device = parts[leader].place(index).device;
     const DeviceScope there(device);
     std::vector<ArrayOperand> given;
     given.reserve(parts.size());
@@ -141,12 +237,33 @@ BlockArray& update(const char* name, Array& (Array::*f)(ArrayOperand), BlockArra
   // therefore copied.
   if (b.is_array())
     value = BlockOperand(BlockArrayAccess::tile(*b.blocks(), Shape(b.blocks()->shape().size(), 0)).copy());
-  Parts parts(value, a.shape(), a.tile_shape());
+  std::vector<Parts> parts;
+  parts.emplace_back(value, a.shape(), a.tile_shape());
+  const auto& ranks = BlockArrayAccess::ranks(a);
+  if (ranks || on_ranks(parts)) {  // errors are thrown on all ranks, also on those without tiles
+    Array example = Array::zeros(Shape(a.shape().size(), 1), a.dtype());
+    const std::optional<ArrayOperand>& scalar = parts[0].scalar();
+    (example.*f)(scalar ? *scalar : ArrayOperand(Array::zeros({}, parts[0].dtype())));
+  }
+  if (on_ranks(parts) && (!ranks || !parts_are_here(parts, a.grid(), [&](const Shape& i) {
+        return BlockArrayAccess::place_of(a, i).owner;
+      }))) {
+    const TaskOptionsByTile options(a);
+    Region r;
+    for (const Tile& t : a.tiles())
+      spawn_with_parts(
+          r, options(t, name), parts, t.index(), inout(t), [](std::vector<ArrayOperand> given) { return given[0]; },
+          [f](Array& to, ArrayOperand given) { (to.*f)(std::move(given)); });
+    r.wait();
+    return a;
+  }
   for_each_index(a.grid(), [&](const Shape& index) {
+    if (ranks && BlockArrayAccess::place_of(a, index).owner != ranks->messages().rank()) return;
     Array tile = BlockArrayAccess::tile(a, index);
     const DeviceScope there(tile.device());
-    (tile.*f)(parts.at(index, tile.device()));
+    (tile.*f)(parts[0].at(index, tile.device()));
   });
+  if (ranks) ranks->all_written();
   return a;
 }
 
@@ -170,6 +287,7 @@ BlockArray map(const Callback<Array(const Array&, const Array&)>& f, const Block
 }
 
 BlockArray BlockArray::astype(DType dtype) const {
+  if (dtype == dtype_) return *this;
   const BlockOperand x(*this);
   return operation("astype", {&x}, [&](const std::vector<ArrayOperand>& o) { return o[0].array().astype(dtype); });
 }

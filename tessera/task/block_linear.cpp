@@ -33,36 +33,17 @@ void check_square(const char* operation, const BlockArray& a) {
                       .wrong = "the tiles are not square",
                       .remedy = "Copy the array with retile({n, n})"});
 }
-/// Creates options for tasks that write tiles of an array. The tasks run on the tile's device, or on another device of
-/// the array with the same backend if they finish earlier there.
-class On {
- public:
-  explicit On(const BlockArray& a) {
-    std::map<Backend, std::vector<Device>> alike;
-    for (const Device d : a.scope().devices()) alike[d.backend].push_back(d);
-    for (auto& [backend, devices] : alike)
-      if (!is_built_in(backend)) alike_.emplace(backend, Scope(std::move(devices)));
-  }
-  TaskOptions operator()(const Tile& t, const char* name, int priority = 0) const {
-    const auto others = alike_.find(t.device().backend);
-    return {.scope = others != alike_.end() ? others->second : Scope(t.device()), .priority = priority, .name = name};
-  }
-
- private:
-  std::map<Backend, Scope> alike_;
-};
+using On = TaskOptionsByTile;
 
 }  // namespace
 
 BlockArray BlockArray::transpose() const {
   const auto reversed = [](Shape s) { return std::ranges::reverse(s), s; };
-  std::vector<Array> tiles;
-  for_each_index(reversed(grid_), [&](const Shape& index) {
-    const Tile t = tile(reversed(index));
-    const DeviceScope there(t.device());
-    tiles.push_back(t.array().transpose().copy());
-  });
-  return BlockArrayAccess::of(reversed(shape_), reversed(tile_), dtype_, std::move(tiles));
+  TilePlaces places{{}, ranks_ ? ranks_->shared_messages() : nullptr};
+  for_each_index(reversed(grid_), [&](const Shape& index) { places.add(tile(reversed(index))); });
+  return BlockArrayAccess::made(
+      reversed(shape_), reversed(tile_), dtype_, std::move(places),
+      [&](const Shape& index, const Shape&, const Shape&) { return tile(reversed(index)).array().transpose().copy(); });
 }
 
 // --- Products
@@ -89,10 +70,32 @@ bool share_memory(const BlockArray& x, const BlockArray& y) {
   return std::ranges::any_of(of_x, [&](const Storage* s) { return of_y.contains(s); });
 }
 
+/// Creates one task for each product of two tiles. The tilings must match. The loop over inner tiles is the outermost
+/// one, so that only few tiles of other ranks are needed at a time.
+void multiply_tiles_on_ranks(Region& r, const BlockArray& c, const BlockArray& a, const BlockArray& b, double alpha,
+                             double beta) {
+  const On on(c);
+  const std::int64_t rows = c.grid()[0], columns = c.grid()[1];
+  for (std::int64_t p = 0; p < a.grid()[1]; ++p) {
+    const Update how{.alpha = alpha, .beta = p == 0 ? beta : 1};
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < columns; ++j) {
+        const Tile to = c.tile(i, j);
+        r.spawn(
+            on(to, "multiply"), [how](const Array& x, const Array& y, Array& z) { multiply_into(z, x, y, how); },
+            in(a.tile(i, p)), in(b.tile(p, j)), how.beta == 0 ? out(to) : inout(to));
+      }
+    for (std::int64_t i = 0; i < rows; ++i) BlockArrayAccess::release(a, i, p);
+    for (std::int64_t j = 0; j < columns; ++j) BlockArrayAccess::release(b, p, j);
+  }
+}
+
 /// Creates one task for each product of two tiles. The tilings must match. If many products read a tile of b, another
 /// task packs that tile.
 void multiply_tiles(Region& r, const BlockArray& c, const BlockArray& a, const BlockArray& b, double alpha,
                     double beta) {
+  if (a.grid()[1] != 0 && (BlockArrayAccess::ranks(c) || BlockArrayAccess::ranks(a) || BlockArrayAccess::ranks(b)))
+    return multiply_tiles_on_ranks(r, c, a, b, alpha, beta);
   const On on(c);
   const std::int64_t depths = a.grid()[1], columns = c.grid()[1];
   const auto along_memory = [](const Array& x) { return x.strides()[0] > 0 && x.strides()[1] == 1; };
@@ -235,15 +238,19 @@ void syrk_into(BlockArray& c, const BlockArray& a, double alpha, double beta) {
 void cholesky_into(BlockArray& a) {
   check_square("cholesky", a);
   const std::int64_t n = a.grid()[0], rows = a.tile_shape()[0];
-  std::vector<Array> failures;
-  for (std::int64_t k = 0; k < n; ++k) failures.push_back(Array::zeros({1}, DType::i32, a.device_of(k, k)).eval());
+  // The first negative pivot of each diagonal tile.
+  TilePlaces diagonal_places{{}, BlockArrayAccess::places(a).messages};
+  for (std::int64_t k = 0; k < n; ++k) diagonal_places.add(a.tile(k, k));
+  const BlockArray failures = BlockArrayAccess::made(
+      {n}, {1}, DType::i32, std::move(diagonal_places),
+      [](const Shape&, const Shape&, const Shape&) { return Array::zeros({1}, DType::i32).eval(); });
   const On on(a);
   Region r;
   for (std::int64_t k = 0; k < n; ++k) {
     const Tile diagonal = a.tile(k, k);
     r.spawn(
         on(diagonal, "factor", 3), [order = k * rows](Array& t, Array& failure) { cholesky_into(t, failure, order); },
-        inout(diagonal), inout(failures[static_cast<std::size_t>(k)]));
+        inout(diagonal), inout(failures.tile(Shape{k})));
     for (std::int64_t i = k + 1; i < n; ++i)
       r.spawn(
           on(a.tile(i, k), "solve", 2),
@@ -262,6 +269,7 @@ void cholesky_into(BlockArray& a) {
             [](const Array& x, const Array& y, Array& t) { multiply_into(t, x, y.transpose(), {.alpha = -1}); },
             in(a.tile(i, k)), in(a.tile(j, k)), inout(a.tile(i, j)));
     }
+    for (std::int64_t i = k; i < n; ++i) BlockArrayAccess::release(a, i, k);
   }
   // The tasks above did not write the elements above the diagonal.
   for (std::int64_t i = 0; i < n; ++i)
@@ -276,7 +284,8 @@ void cholesky_into(BlockArray& a) {
           },
           i == j ? inout(a.tile(i, j)) : out(a.tile(i, j)));
   r.wait();
-  for (const Array& failure : failures) check_cholesky(failure);
+  const Array all = failures.gather(Device{});
+  for (std::int64_t k = 0; k < n; ++k) check_cholesky(all.slice(0, k, k + 1));
 }
 
 BlockArray cholesky(const BlockArray& a) {

@@ -24,14 +24,29 @@ constexpr Reduction sums{"sum", sum, [](const Array& a, const Array& b) { return
     some{"any", any, [](const Array& a, const Array& b) { return a | b; }},
     every{"all", all, [](const Array& a, const Array& b) { return a & b; }};
 
+/// The dtype of a reduction's result.
+DType dtype_of(const Reduction& by, DType of) { return by.reduce(Array::zeros({1}, of), {}, false).dtype(); }
+
 /// Reduces all elements. Each tile is reduced on its device, then the results are combined.
 Array reduced(const BlockArray& a, const Reduction& by) {
   if (a.size() == 0) return by.reduce(Array::zeros(a.shape(), a.dtype()), {}, false);
   const Device here = current_device();
   std::vector<Array> parts;
-  for (const Tile& t : a.tiles()) {
-    const DeviceScope there(t.device());
-    parts.push_back(by.reduce(t.array(), {}, false).eval());
+  if (BlockArrayAccess::ranks(a)) {
+    const std::vector<Tile> tiles = a.tiles();
+    const auto count = static_cast<std::int64_t>(tiles.size());
+    const Array all = BlockArrayAccess::made({count}, {1}, dtype_of(by, a.dtype()), BlockArrayAccess::places(a),
+                                             [&](const Shape& index, const Shape&, const Shape&) {
+                                               const Tile& t = tiles[static_cast<std::size_t>(index[0])];
+                                               return by.reduce(t.array(), {}, false).reshape({1});
+                                             })
+                          .gather(here);
+    for (std::int64_t i = 0; i < count; ++i) parts.push_back(all.select(0, i));
+  } else {
+    for (const Tile& t : a.tiles()) {
+      const DeviceScope there(t.device());
+      parts.push_back(by.reduce(t.array(), {}, false).eval());
+    }
   }
   Array total;
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -41,8 +56,41 @@ Array reduced(const BlockArray& a, const Reduction& by) {
   return total;
 }
 
+/// Reduces one axis of an array over ranks. The result's tiles are where the first tiles along the axis are.
+BlockArray along_on_ranks(const BlockArray& a, std::size_t axis, const Reduction& by) {
+  Shape shape = a.shape(), tile = a.tile_shape(), grid = a.grid();
+  shape[axis] = grid[axis], tile[axis] = grid[axis] = 1;
+  const DType dtype = dtype_of(by, a.dtype());
+  const BlockArray parts = BlockArrayAccess::made(
+      shape, tile, dtype, BlockArrayAccess::places(a), [&](const Shape& index, const Shape&, const Shape&) {
+        return by.reduce(a.tile(index).array(), {static_cast<int>(axis)}, true);
+      });
+  TilePlaces places{{}, BlockArrayAccess::ranks(a)->shared_messages()};
+  for_each_index(grid, [&](const Shape& index) { places.add(a.tile(index)); });
+  shape[axis] = 1;
+  const BlockArray out = BlockArrayAccess::empty(shape, tile, dtype, std::move(places));
+  const TaskOptionsByTile options(out);
+  Region r;
+  for (const Tile& t : out.tiles()) {
+    std::vector<Accessed> along;
+    Shape at = t.index();
+    for (; at[axis] < a.grid()[axis]; ++at[axis]) along.push_back(in(parts.tile(at)));
+    r.spawn(
+        options(t, by.name),
+        [by](const std::vector<Array>& of, Array& to) {
+          Array total = of[0];
+          for (std::size_t i = 1; i < of.size(); ++i) total = by.combine(total, of[i]);
+          to.assign(total);
+        },
+        std::move(along), tessera::out(t));
+  }
+  r.wait();
+  return out;
+}
+
 /// Reduces one axis. The result has extent 1 on this axis.
 BlockArray along(const BlockArray& a, std::size_t axis, const Reduction& by) {
+  if (BlockArrayAccess::ranks(a) && a.size() != 0) return along_on_ranks(a, axis, by);
   const auto d = static_cast<int>(axis);
   Shape shape = a.shape(), tile = a.tile_shape(), grid = a.grid();
   shape[axis] = tile[axis] = grid[axis] = 1;
@@ -68,8 +116,7 @@ BlockArray along(const BlockArray& a, std::size_t axis, const Reduction& by) {
     }
     tiles.push_back(total);
   });
-  const DType dtype =
-      tiles.empty() ? by.reduce(Array::zeros({1}, a.dtype()), {}, false).dtype() : tiles.front().dtype();
+  const DType dtype = tiles.empty() ? dtype_of(by, a.dtype()) : tiles.front().dtype();
   return BlockArrayAccess::of(std::move(shape), std::move(tile), dtype, std::move(tiles));
 }
 
@@ -100,10 +147,12 @@ BlockArray squeezed(const BlockArray& a, std::vector<std::size_t> axes) {
   std::vector<Array> tiles;
   for_each_index(a.grid(), [&](const Shape& index) {
     Array t = BlockArrayAccess::tile(a, index);
-    for (const std::size_t axis : axes) t = t.squeeze(static_cast<int>(axis));
+    if (a.tile(index).here())
+      for (const std::size_t axis : axes) t = t.squeeze(static_cast<int>(axis));
     tiles.push_back(t);
   });
-  return BlockArrayAccess::of(without(a.shape()), without(a.tile_shape()), a.dtype(), std::move(tiles));
+  return BlockArrayAccess::of(without(a.shape()), without(a.tile_shape()), a.dtype(), std::move(tiles),
+                              BlockArrayAccess::places(a));
 }
 
 BlockArray reduced(const BlockArray& a, const Axes& axes, bool keep, const Reduction& by) {
@@ -121,11 +170,19 @@ struct Mean {
   DType dtype;
   BlockArray of;
 };
-Mean mean_of(const BlockArray& a, const Scope& scope) {
+Mean mean_of(const BlockArray& a, std::vector<Device> devices) {
   if (a.size() == 0)
     fail<ShapeError>({.operation = "mean", .with = {{"shape", to_string(a.shape())}}, .wrong = "the array is empty"});
   if (is_float(a.dtype())) return {a.dtype(), as_summed(a)};
-  const bool f64 = std::ranges::all_of(scope.devices(), [](Device d) { return device_info(d).can.f64; });
+  bool f64 = std::ranges::all_of(devices, [](Device d) { return device_info(d).can.f64; });
+  if (const auto& ranks = BlockArrayAccess::ranks(a)) {
+    const bool mine = f64;
+    for (int r = 0; r < ranks->messages().size(); ++r) {
+      std::vector<std::byte> theirs{std::byte{mine}};
+      ranks->messages().broadcast(theirs, r);
+      f64 = f64 && theirs[0] != std::byte{};
+    }
+  }
   const DType t = f64 ? DType::f64 : DType::f32;
   return {t, dtype_size(a.dtype()) == 8 ? a.astype(t) : a};  // a sum of 64-bit integers could overflow
 }
@@ -137,7 +194,9 @@ Array sum(const BlockArray& a) {
   return is_narrow(a.dtype()) ? total.astype(a.dtype()) : total;
 }
 Array mean(const BlockArray& a) {
-  const Mean m = mean_of(a, a.scope() | Scope(current_device()));
+  std::vector<Device> devices = a.scope().devices();
+  devices.push_back(current_device());
+  const Mean m = mean_of(a, std::move(devices));
   return detail::mean_of_sum(reduced(m.of, means), a.size(), m.dtype);
 }
 Array max(const BlockArray& a) { return reduced(a, greatest); }
@@ -151,7 +210,7 @@ BlockArray sum(const BlockArray& a, const Axes& axes, bool keep) {
 }
 BlockArray mean(const BlockArray& a, const Axes& axes, bool keep) {
   axes_of(a, axes, "mean");  // throws if an axis is invalid
-  const Mean m = mean_of(a, a.scope());
+  const Mean m = mean_of(a, a.scope().devices());
   const BlockArray total = reduced(m.of, axes, keep, means);
   const std::int64_t count = a.size() / total.size();
   return map([&](const Array& t) { return detail::mean_of_sum(t, count, m.dtype); }, total);

@@ -67,6 +67,8 @@ Region::Region(const TaskOptions& options, std::uint32_t window)
 
 Region::Region(Region&& other) noexcept
     : tasks_(std::move(other.tasks_)),
+      ranks_(std::move(other.ranks_)),
+      submissions_(other.submissions_),
       options_(std::move(other.options_)),
       uncaught_(std::uncaught_exceptions()),
       trace_begin_(other.trace_begin_) {}
@@ -75,10 +77,15 @@ Region::~Region() noexcept(false) {
   if (!tasks_) return;  // the region was moved from
   if (std::uncaught_exceptions() > uncaught_) {
     tasks_->cancel();
+    if (ranks_) ranks_->leave();
     try {
       tasks_->wait();
     } catch (...) {}  // out of memory, or a cycle that was already reported: the destructor of tasks_ waits
+    if (ranks_)       // tasks failed because messages ended; later tasks can use their tiles
+      for (const executor::FailureRef& f : tasks_->take_failures())
+        f->origin->observed.store(true, std::memory_order_relaxed);
     tasks_.reset();
+    if (ranks_) ranks_->end_after_leave();
     return;
   }
   struct End {
@@ -93,18 +100,34 @@ executor::Group& Region::group() {
   return *tasks_;
 }
 
+detail::RankRegion& Region::ranks(std::shared_ptr<detail::RankMessages> messages) {
+  if (ranks_) return *ranks_;
+  if (executor::Executor::current() != nullptr)
+    fail<ArgumentError>({.operation = "spawn",
+                         .wrong = "a task cannot create tasks that run on other ranks",
+                         .remedy = "Create them on the thread that created the World"});
+  ranks_ = std::make_unique<detail::RankRegion>(std::move(messages));
+  return *ranks_;
+}
+
 void Region::wait() {
   group().wait();
-  if (const auto failures = tasks_->take_failures(); !failures.empty()) detail::throw_failures(failures);
+  std::vector<executor::FailureRef> failures = tasks_->take_failures();
+  std::ranges::stable_sort(failures, {}, [](const executor::FailureRef& f) { return f->origin->submission; });
+  if (const detail::Owner<detail::RankRegion> ranks = std::move(ranks_))
+    return ranks->end(failures, tasks_->cancelled());
+  if (!failures.empty()) detail::throw_failures(failures);
 }
 
 void Region::cancel() noexcept {
   if (tasks_) tasks_->cancel();
 }
 
-std::int64_t IndexRange::chunk() const {
+std::int64_t IndexRange::chunk(int ranks) const {
   if (grain_ > 0) return grain_;
-  const std::int64_t chunks = 4 * std::int64_t{executor::Executor::instance().threads()};
+  // The number of threads may differ between ranks.
+  const std::int64_t chunks =
+      4 * std::int64_t{ranks != 0 ? static_cast<unsigned>(ranks) : executor::Executor::instance().threads()};
   return std::max<std::int64_t>((end_ - begin_ + chunks - 1) / chunks, 1);
 }
 

@@ -12,6 +12,7 @@
 
 #include "tessera/base/owner.h"
 #include "tessera/task/combine.h"
+#include "tessera/task/rank_plan.h"
 #include "tessera/task/task.h"
 #include "tessera/task/this_task.h"
 
@@ -23,7 +24,8 @@ struct Accessed {
   Access mode = Access::in;  ///< How the task uses the array.
   /// The elements that the task accesses. The task does not wait for tasks that use other elements.
   MatrixPart triangle = MatrixPart::none;
-  Combine op = Combine::sum;  ///< operation of a reduction
+  Combine op = Combine::sum;   ///< operation of a reduction
+  detail::RankTile tile = {};  ///< The tile of a block array over ranks; `array` is empty on ranks that do not own it.
 };
 
 /// The task reads the array. An Array without an access mode is also read only.
@@ -94,6 +96,7 @@ Accessed inout(T&& array) {
 struct PartOfMatrix {
   Array array;                             ///< The matrix.
   MatrixPart triangle = MatrixPart::none;  ///< The part of the matrix.
+  detail::RankTile tile = {};              ///< as in Accessed
 };
 /// The upper triangle of a matrix, including the diagonal.
 inline PartOfMatrix upper(const Array& a) { return {a, MatrixPart::upper}; }
@@ -105,10 +108,10 @@ inline PartOfMatrix unit_upper(const Array& a) { return {a, MatrixPart::unit_upp
 inline PartOfMatrix unit_lower(const Array& a) { return {a, MatrixPart::unit_lower}; }
 /// The diagonal of a matrix.
 inline PartOfMatrix diagonal(const Array& a) { return {a, MatrixPart::diagonal}; }
-inline Accessed in(const PartOfMatrix& p) { return {p.array, Access::in, p.triangle}; }
-inline Accessed out(const PartOfMatrix& p) { return {p.array, Access::out, p.triangle}; }
-inline Accessed inout(const PartOfMatrix& p) { return {p.array, Access::inout, p.triangle}; }
-inline Accessed commute(const PartOfMatrix& p) { return {p.array, Access::commute, p.triangle}; }
+inline Accessed in(const PartOfMatrix& p) { return {p.array, Access::in, p.triangle, {}, p.tile}; }
+inline Accessed out(const PartOfMatrix& p) { return {p.array, Access::out, p.triangle, {}, p.tile}; }
+inline Accessed inout(const PartOfMatrix& p) { return {p.array, Access::inout, p.triangle, {}, p.tile}; }
+inline Accessed commute(const PartOfMatrix& p) { return {p.array, Access::commute, p.triangle, {}, p.tile}; }
 
 /// Counts copies between devices that were made for tasks since the process started. Inputs are fetched to a task's
 /// device. Results are written back to their home device when they are accessed there. Replicas are evicted to free
@@ -141,7 +144,8 @@ class IndexRange {
   std::int64_t begin() const { return begin_; }
   /// One past the last index.
   std::int64_t end() const { return end_; }
-  std::int64_t chunk() const;  ///< Returns the number of indices in a chunk.
+  /// Returns the number of indices in a chunk, for tasks of several ranks if `ranks` is not 0.
+  std::int64_t chunk(int ranks = 0) const;
   /// Source location where the range was created, for messages.
   const detail::Here& at() const { return at_; }
 
@@ -174,6 +178,12 @@ struct Chunk {
 /// creation: a task waits for earlier tasks that write data that it uses, or that use data that it writes. Tasks may
 /// begin while later ones are still being created. A region must be created and used by one thread. Throws
 /// ArgumentError inside a recording.
+///
+/// Over ranks (dist::World), all ranks create the same region and tasks. A task that uses tiles of a block array over
+/// ranks, or whose scope has ranks, runs on one of them: the scope's rank, or else the owner of the first tile that it
+/// writes, or of the first tile that it reads if it writes none. A task that uses the result of such a task runs on the
+/// same rank. A task that writes an array runs on all ranks, because arrays exist on all of them; writing both is an
+/// ArgumentError. Tiles of other ranks are copied, once for each write of them. Other tasks run on each rank.
 class Region {
  public:
   /// `options` apply to all tasks of the region unless they are overridden. `window` is the maximum number of
@@ -186,9 +196,10 @@ class Region {
   Region(Region&& other) noexcept;
   Region& operator=(Region&&) = delete;
 
-  /// Blocks until all tasks have ended. The calling thread runs some of the tasks. Throws TaskError with the first
-  /// error; `others` contains the errors of other tasks that failed independently. Tasks that depend on a failed task
-  /// are skipped, and all other tasks run. Throws TaskCancelled if there was no error, but tasks were skipped because a
+  /// Blocks until all tasks have ended. The calling thread runs some of the tasks. Throws TaskError with the error of
+  /// the task that was created first; `others` contains the errors of other tasks that failed independently. Tasks that
+  /// depend on a failed task are skipped, and all other tasks run. Over ranks, waits for the tasks of all ranks, and
+  /// throws the same error on all. Throws TaskCancelled if there was no error, but tasks were skipped because a
   /// task that they depend on was cancelled. Each error is thrown only once. After that, later tasks can use the arrays
   /// that the failed tasks have written.
   void wait();
@@ -236,11 +247,14 @@ class Region {
   template <class F, class... A>
   Task<void> parallel_for(const TaskOptions& options, const IndexRange& range, F&& f, const A&... arguments) {
     const auto body = std::make_shared<std::decay_t<F>>(std::forward<F>(f));
-    const std::int64_t chunk = range.chunk();
+    const InheritedOptionsScope in_force(*this);
+    const auto* const messages = messages_of(options, arguments...);
+    const std::int64_t chunk = range.chunk(messages != nullptr ? (*messages)->size() : 0);
     std::vector<Task<void>> chunks;
     for (std::int64_t begin = range.begin(), end; begin < range.end(); begin = end) {
       end = range.end() - begin > chunk ? begin + chunk : range.end();
-      chunks.push_back(submit(options, detail::Chunk<std::decay_t<F>>{body, begin, end}, arguments...));
+      Task<void> task = submit(options, detail::Chunk<std::decay_t<F>>{body, begin, end}, arguments...);
+      if (task.valid()) chunks.push_back(task.on_this_rank());  // else it runs on another rank
     }
     TaskOptions all = options;
     all.scope = Scope();
@@ -261,15 +275,59 @@ class Region {
   template <class F, class... A>
   auto submit(const TaskOptions& call_options, F&& f, A&&... arguments) {
     const InheritedOptionsScope in_force(*this);
+    if (const auto* const messages = messages_of(call_options, arguments...)) [[unlikely]]
+      return submit_on_ranks(*messages, call_options, std::forward<F>(f), std::forward<A>(arguments)...);
     auto made = detail::make_task(&group(), call_options, std::forward<F>(f), std::forward<A>(arguments)...);
+    made.draft->set_submission(next_submission());
     made.draft.submit();
     group().throttle();
     return std::move(made.task);
   }
+  /// Returns the messages of the task's ranks, or null if it uses this process only.
+  template <class... A>
+  static const std::shared_ptr<detail::RankMessages>* messages_of(const TaskOptions& options, const A&... arguments) {
+    const Scope* const scope = detail::rank_scope(options);
+    const std::shared_ptr<detail::RankMessages>* found = scope != nullptr ? &scope->ranks()->messages : nullptr;
+    (static_cast<void>(found != nullptr || (found = detail::RankArgument<A>::messages(arguments)) != nullptr), ...);
+    return found;
+  }
+  /// Plans a task on all ranks, and submits it on those on which it runs.
+  template <class F, class... A>
+  auto submit_on_ranks(std::shared_ptr<detail::RankMessages> messages, const TaskOptions& options, F&& f,
+                       A&&... arguments) {
+    using detail::RankArgument, detail::TaskFunction;
+    detail::RankPlan plan(ranks(std::move(messages)), group(), options);
+    const auto mode = [&f](std::size_t number) { return TaskFunction<std::decay_t<F>>::access(f, number); };
+    std::size_t number = 0;
+    (RankArgument<std::decay_t<A>>::plan(plan, arguments, mode(number++)), ...);
+    plan.prepare();
+    const auto make = [&]<std::size_t... I>(std::index_sequence<I...>) {
+      return detail::make_task(&group(), plan.local_options(), std::forward<F>(f),
+                               RankArgument<std::decay_t<A>>::local(plan, std::forward<A>(arguments), mode(I))...);
+    };
+    constexpr auto numbers = std::index_sequence_for<A...>();
+    decltype(make(numbers).task) task;
+    if (plan.runs_here()) {
+      detail::LeaveOnException leave(*ranks_);
+      auto made = make(numbers);
+      leave.region = nullptr;
+      made.draft->set_submission(next_submission());
+      made.draft.submit();
+      task = std::move(made.task);
+    }
+    plan.finish();
+    group().throttle();
+    task.set_rank(plan.shared_messages(), plan.rank());
+    return task;
+  }
   executor::Group& group();
+  detail::RankRegion& ranks(std::shared_ptr<detail::RankMessages> messages);
+  std::uint32_t next_submission() noexcept { return ranks_ ? ranks_->last().number : ++submissions_; }
   friend std::string dot(const Region& region);
 
   detail::Owner<Tasks> tasks_;
+  detail::Owner<detail::RankRegion> ranks_;  ///< exists from the first submission over ranks to the next wait
+  std::uint32_t submissions_ = 0;
   std::shared_ptr<const detail::InheritedOptions> options_;
   const int uncaught_;
   std::int64_t trace_begin_ = 0;  ///< time of creation, if traced
@@ -304,7 +362,10 @@ struct StoredArgument<Accessed> {
 };
 template <>
 struct TaskArgument<Accessed> {
-  static void place(TaskPlacer& placer, std::size_t, const Accessed& a) { place_data(placer, a); }
+  static void place(TaskPlacer& placer, std::size_t, const Accessed& a) {
+    a.tile.check_here("spawn");
+    place_data(placer, a);
+  }
   static void attach(TaskNode& node, StoredAccess& kept) {
     kept.mode() == Access::reduce ? declare_reduction(node, kept) : declare_access(node, kept);
   }
@@ -325,7 +386,7 @@ struct TaskArgument<Scratch> {
 template <>
 struct TaskArgument<std::vector<Accessed>> {
   static void place(TaskPlacer& placer, std::size_t, const std::vector<Accessed>& all) {
-    for (const Accessed& a : all) place_data(placer, a);
+    for (const Accessed& a : all) TaskArgument<Accessed>::place(placer, 0, a);
   }
   static void attach(TaskNode& node, std::vector<Accessed>& all) {
     for (Accessed& a : all) declare_access(node, a);
@@ -334,6 +395,55 @@ struct TaskArgument<std::vector<Accessed>> {
     std::vector<Array> arrays;
     for (Accessed& a : all) arrays.push_back(a.array);
     return {std::move(arrays)};
+  }
+};
+
+template <>
+struct RankArgument<Accessed> {
+  static const std::shared_ptr<RankMessages>* messages(const Accessed& a) {
+    return a.tile ? &a.tile.tiles->shared_messages() : nullptr;
+  }
+  static void plan(RankPlan& plan, const Accessed& a, Access) {
+    plan.use(a.tile, a.mode, a.triangle == MatrixPart::none, a.array);
+  }
+  static Accessed local(RankPlan& plan, const Accessed& a, Access) {
+    return {plan.array(a.tile, a.mode, a.array), a.mode, a.triangle, a.op, {}};
+  }
+};
+template <>
+struct RankArgument<std::vector<Accessed>> {
+  static const std::shared_ptr<RankMessages>* messages(const std::vector<Accessed>& all) {
+    for (const Accessed& a : all)
+      if (a.tile) return RankArgument<Accessed>::messages(a);
+    return nullptr;
+  }
+  static void plan(RankPlan& plan, const std::vector<Accessed>& all, Access mode) {
+    for (const Accessed& a : all) RankArgument<Accessed>::plan(plan, a, mode);
+  }
+  static std::vector<Accessed> local(RankPlan& plan, const std::vector<Accessed>& all, Access mode) {
+    std::vector<Accessed> out;
+    for (const Accessed& a : all) out.push_back(RankArgument<Accessed>::local(plan, a, mode));
+    return out;
+  }
+};
+template <>
+struct RankArgument<Array> : RankArgument<void> {
+  static void plan(RankPlan& plan, const Array&, Access mode) { plan.use_plain(mode); }
+};
+template <class T>
+struct RankArgument<Task<T>> : RankArgument<void> {
+  static const std::shared_ptr<RankMessages>* messages(const Task<T>& task) { return task.rank_messages(); }
+  static void plan(RankPlan& plan, const Task<T>& task, Access) { plan.use_result(task.rank()); }
+};
+template <class T>
+struct RankArgument<std::vector<Task<T>>> : RankArgument<void> {
+  static const std::shared_ptr<RankMessages>* messages(const std::vector<Task<T>>& tasks) {
+    for (const Task<T>& t : tasks)
+      if (t.rank_messages() != nullptr) return t.rank_messages();
+    return nullptr;
+  }
+  static void plan(RankPlan& plan, const std::vector<Task<T>>& tasks, Access) {
+    for (const Task<T>& t : tasks) plan.use_result(t.rank());
   }
 };
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,14 +13,23 @@
 
 namespace tessera {
 
+namespace detail {
+struct RankPlaces;
+}
+
 /// A set of one or more existing devices, ordered by `Device`. Creating a scope lists devices, but does not open them.
+///
+/// A scope that a dist::World has created contains devices of several ranks. `scope & cuda(0)` then selects the device
+/// on each of its ranks.
 class Scope {
  public:
   Scope() : Scope(Device{}) {}  ///< Creates the default scope of tasks, cpu:0.
   Scope(Device device);  ///< Throws DeviceError with a list of the existing devices if the device does not exist.
   explicit Scope(std::vector<Device> devices);  ///< Also throws ArgumentError if the list is empty.
+  /// Devices of several ranks. Used by the library.
+  explicit Scope(std::shared_ptr<const detail::RankPlaces> ranks);
 
-  /// The devices, in order.
+  /// The devices of this process, in order. Empty if all devices of the scope belong to other ranks.
   const std::vector<Device>& devices() const& noexcept { return devices_; }
   std::vector<Device> devices() && noexcept {
     return std::move(devices_);
@@ -32,12 +42,15 @@ class Scope {
   friend Scope operator|(const Scope& a, const Scope& b);  ///< Returns the union.
   /// Returns the intersection; throws DeviceError if it is empty.
   friend Scope operator&(const Scope& a, const Scope& b);
-  friend bool operator==(const Scope&, const Scope&) = default;
+  friend bool operator==(const Scope& a, const Scope& b);  ///< True if they contain the same devices of the same ranks.
+  /// The devices of each rank; null: the scope contains devices of this process only. Used by the library.
+  const std::shared_ptr<const detail::RankPlaces>& ranks() const noexcept { return ranks_; }
 
  private:
   std::vector<Device> devices_;
+  std::shared_ptr<const detail::RankPlaces> ranks_;
 };
-/// Formats as "cuda:0, cuda:2".
+/// Formats as "cuda:0, cuda:2", or "cuda:0 of ranks 0, 1".
 std::string to_string(const Scope& scope);
 
 /// The type of `all` in `cuda(all)`. It is the type of the reduction all(), because both use the same name. The

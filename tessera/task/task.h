@@ -14,12 +14,39 @@
 #include "tessera/task/argument.h"
 #include "tessera/task/compile_in_background.h"
 #include "tessera/task/policy.h"
+#include "tessera/task/rank_value.h"
 
 namespace tessera {
+
+namespace detail {
+
+class RankMessages;
+
+/// The rank on which a task runs, and its result, which fetch() copies to all ranks.
+struct RankedTask {
+  std::shared_ptr<RankMessages> messages;
+  int rank;
+  bool here;
+  bool exchanged = false;
+  std::exception_ptr error = nullptr;
+  std::vector<std::byte> bytes = {};
+};
+/// Waits for a task on another rank. `wait_here` is called on the rank that runs it, and writes the result. Called on
+/// all ranks. Throws TaskError on all ranks if the task failed.
+void exchange_result(RankedTask& task, const Callback<void(ByteWriter&)>& wait_here);
+[[noreturn]] void throw_not_sendable();
+/// Throws ArgumentError: the task is empty, or runs on another rank.
+[[noreturn]] void throw_no_task(const RankedTask* ranked);
+
+}  // namespace detail
 
 /// A handle to a function that runs asynchronously, and to its result. Copies refer to the same task. If the task or
 /// one of its dependencies throws, each access to the result throws TaskError. Errors that are never observed are
 /// printed at exit.
+///
+/// Over ranks, a task runs on one of them (Region). wait() and fetch() are then called on all ranks, and fetch() copies
+/// the result to all of them: numbers, strings, arrays, and vectors, tuples and optionals of these. Other functions
+/// throw ArgumentError on ranks that do not run the task.
 template <class T>
 class Task {
  public:
@@ -29,26 +56,28 @@ class Task {
   /// dependency failed, and TaskCancelled if it was cancelled. Throws Error with the names of the tasks if tasks wait
   /// for each other in a cycle.
   void wait() const {
-    executor::wait(node());
-    if (node_->failure()) detail::throw_failure(*node_->failure());
+    if (ranked_) [[unlikely]]
+      return wait_on_ranks();
+    static_cast<void>(node());
+    wait_for_node();
   }
   /// Waits and returns a reference to the result, which is valid as long as the task exists. If called on an rvalue,
   /// returns a copy. If the result is an Array, its device may still be computing it. Reading its elements waits for
   /// the device.
   decltype(auto) fetch() const& {
     wait();
-    if constexpr (!std::is_void_v<T>) return std::as_const(*node_->value);
+    if constexpr (!std::is_void_v<T>) return std::as_const(result());
   }
   T fetch() && {
     wait();
-    if constexpr (!std::is_void_v<T>) return T(std::as_const(*node_->value));
+    if constexpr (!std::is_void_v<T>) return T(std::as_const(result()));
   }
   /// Waits and moves the result out, for types that cannot be copied. The result cannot be accessed afterwards.
   T take() &&
         requires(!std::is_void_v<T>)
   {
     wait();
-    return std::move(*node_->value);
+    return std::move(result());
   }
   /// True if the task has ended: completed, failed, skipped or cancelled.
   bool ended() const { return node().ended(); }
@@ -60,7 +89,7 @@ class Task {
   std::string name() const { return node().name(); }
   /// The device on which the task runs or will run.
   Device device() const { return node().device(); }
-  /// False for a default-constructed task.
+  /// False for a default-constructed task, and on ranks that do not run the task.
   bool valid() const noexcept { return bool(node_); }
   /// Creates a task that calls `f(result)` when this task has ended, or `f()` for Task<void>.
   template <class F>
@@ -71,12 +100,50 @@ class Task {
   explicit Task(executor::Ref<detail::TaskResult<T>> node) noexcept : node_(std::move(node)) {}
   /// The task's node in the executor. Throws ArgumentError if the task is not valid.
   detail::TaskResult<T>& node() const {
-    if (!node_) detail::throw_no_task();
+    if (!node_) detail::throw_no_task(ranked_.get());
     return *node_;
+  }
+  /// Null if the task does not run on one of several ranks.
+  const std::shared_ptr<detail::RankMessages>* rank_messages() const noexcept {
+    return ranked_ ? &ranked_->messages : nullptr;
+  }
+  /// The task without its rank. It must run on this rank.
+  Task on_this_rank() const { return Task(node_); }
+  /// The rank that runs the task; -1: it runs on this rank, or on all.
+  int rank() const noexcept { return ranked_ ? ranked_->rank : -1; }
+  /// Called by Region.
+  void set_rank(const std::shared_ptr<detail::RankMessages>& messages, int rank) {
+    if (rank >= 0) ranked_ = std::make_shared<Ranked>(Ranked{{messages, rank, bool(node_)}, {}});
   }
 
  private:
+  using Value = std::conditional_t<std::is_void_v<T>, char, T>;
+  struct Ranked : detail::RankedTask {
+    std::optional<Value> value;  ///< on ranks that did not run the task
+  };
+  Value& result() const { return node_ ? *node_->value : *ranked_->value; }
+  void wait_on_ranks() const {
+    if constexpr (std::is_void_v<T>) {
+      detail::exchange_result(*ranked_, [this](detail::ByteWriter&) { wait_for_node(); });
+    } else if constexpr (detail::RankValue<T>::sendable) {
+      detail::exchange_result(*ranked_, [this](detail::ByteWriter& to) {
+        wait_for_node();
+        detail::RankValue<T>::write(to, *node_->value);
+      });
+      if (node_ || ranked_->value) return;
+      detail::ByteReader from(ranked_->bytes);
+      ranked_->value.emplace(detail::RankValue<T>::read(from));
+    } else {
+      detail::throw_not_sendable();
+    }
+  }
+  void wait_for_node() const {
+    executor::wait(*node_);
+    if (node_->failure()) detail::throw_failure(*node_->failure());
+  }
+
   executor::Ref<detail::TaskResult<T>> node_;
+  std::shared_ptr<Ranked> ranked_;
 };
 
 namespace detail {

@@ -96,6 +96,11 @@ const TaskPlacer::DeviceBytes* TaskPlacer::most_data() const noexcept {
 
 Device TaskPlacer::choose_of_several() const {
   const auto& devices = scope().devices();
+  if (devices.empty())
+    fail<ArgumentError>({.operation = "spawn",
+                         .with = {{"scope", to_string(scope())}},
+                         .wrong = "all devices of the scope belong to other ranks",
+                         .remedy = "Submit the task to a Region, on all ranks"});
   if (data_.size() == 1 && devices.front() == data_[0].device) return data_[0].device;
   const DeviceBytes* const most = most_data();
   if (most != nullptr && (unsaid_ || scope().contains(most->device))) return most->device;
@@ -368,7 +373,11 @@ executor::Node::Completion TaskNode::run_on(Device device) {
     data_->finish();
   }
   running.release();  // chained successors may begin now
-  return is_built_in(device.backend) ? Completion::now : end_of_device_work(device);
+  if (!is_built_in(device.backend)) return end_of_device_work(device);
+  if (!ends_later_) [[likely]]
+    return Completion::now;
+  start_later();
+  return Completion::later;
 }
 
 executor::Node::Completion TaskNode::end_of_device_work(Device device) {

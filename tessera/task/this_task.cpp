@@ -31,7 +31,12 @@ Array detail::result_on_current_device(const Array& result) {
   return result.device() == here ? result : result.to(here);
 }
 
-void detail::throw_no_task() {
+void detail::throw_no_task(const RankedTask* ranked) {
+  if (ranked != nullptr)
+    fail<ArgumentError>({.operation = "task",
+                         .with = {{"rank of the task", std::to_string(ranked->rank)}},
+                         .wrong = "the task runs on another rank",
+                         .remedy = "Call wait() or fetch() on all ranks"});
   fail<ArgumentError>({.operation = "task",
                        .wrong = "the Task is empty: default-constructed or moved from",
                        .remedy = "Use the Task that spawn() returned"});

@@ -6,6 +6,7 @@
 
 #include <iostream>
 
+#include "tessera/dist/thread_transport.h"
 #include "tests/support/docs_page.h"
 
 using namespace tessera;
@@ -18,7 +19,7 @@ const test::DocsPage& page() {
 }
 
 TEST(MachinesDocs, EveryBlockIsCompiled) {
-  page().expect_blocks_in("tests/dist/machines_docs_test.cpp", 2);
+  page().expect_blocks_in("tests/dist/machines_docs_test.cpp", 5);
   page().expect_blocks_in("tests/dist/mpi/own_world.cpp", 1, "c++");
 }
 
@@ -84,6 +85,33 @@ Array sum_later = later.get();                                   // waits for th
     const auto first = setup(sequential(dense<2, 2>), {.seed = 0});
     EXPECT_EQ(net.get<0>().weight.to_vector<float>(), first.get<0>().weight.to_vector<float>());
   });
+}
+
+TEST(MachinesDocs, BlockArraysOverRanks) {
+  const auto run = [](dist::World& world) {
+BlockArray a = BlockArray::random_uniform({512, 512}, {128, 128}, 1, world.all());   // world.all(cuda): all GPUs of all ranks
+BlockArray c = matmul(a, transpose(a)) + 512 * BlockArray::identity(512, {128, 128}, DType::f32, world.all());
+BlockArray l = cholesky(c);
+float largest = max(l).item<float>();                       // on all ranks
+Array first = l.slice({0, 0}, {2, 2}).gather();             // an array on each rank
+
+Region r;
+for (std::int64_t i = 0; i < 3; ++i)
+  r.spawn([](const Array& from, Array& to) { to += from; }, in(l.tile(i, 0)), inout(l.tile(i + 1, 0)));
+Task<float> norm = r.spawn({.scope = world.on(world.size() - 1)},
+                           [](const Array& t) { return sqrt(sum(t * t)).item<float>(); }, l.tile(3, 0));
+r.wait();
+float everywhere = norm.fetch();                            // from the last rank, on all ranks
+
+std::vector<double> widths{0.5, 1, 2, 4, 8};
+std::vector<double> areas = dist::map(world, widths, [](double w) { return w * w; });   // in order, on all ranks
+
+    EXPECT_EQ(areas, (std::vector<double>{0.25, 1, 4, 16, 64}));
+    return std::tuple(largest, first.to_vector<float>(), everywhere);
+  };
+  dist::World one([] { return std::move(dist::thread_transports(1)[0]); });
+  const auto expected = run(one);
+  dist::threads(3, [&](dist::World& world) { EXPECT_EQ(run(world), expected); });
 }
 
 }  // namespace

@@ -1,0 +1,569 @@
+// SPDX-License-Identifier: Apache-2.0
+// Block arrays and regions over ranks: results have the same bits as in one process, and tiles are sent once.
+#include <gmock/gmock.h>
+
+#include <numeric>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "tessera/dist/array_collectives.h"
+#include "tessera/dist/map.h"
+#include "tessera/dist/tile_exchange.h"
+#include "tessera/task/block_access.h"
+#include "tests/dist/worlds.h"
+
+using namespace tessera;
+using testing::HasSubstr;
+
+namespace {
+
+/// The scope of block arrays in these tests: the device of each rank.
+Scope places(dist::World& world) {
+  const Backend backend = test::device_of(world.rank()).backend;
+  return world.all(BackendScope{backend});
+}
+
+std::vector<std::byte> bits(const Array& a) {
+  std::vector<std::byte> out(a.bytes());
+  if (a.size() != 0) a.download(out.data());
+  return out;
+}
+
+/// Computes f(scope) on one process, and on several ranks, and compares the bits of the gathered results on each rank.
+void expect_same_bits(const Callback<std::vector<Array>(const Scope&)>& f) {
+  const DeviceScope scope(test::device_of(0));
+  const std::vector<Array> expected = f(Scope(current_device()));
+  for (const int n : test::rank_counts()) {
+    SCOPED_TRACE(std::to_string(n) + " ranks");
+    test::on_ranks(n, [&](dist::World& world) {
+      const std::vector<Array> got = f(places(world));
+      ASSERT_EQ(got.size(), expected.size());
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        EXPECT_EQ(got[i].shape(), expected[i].shape()) << "result " << i;
+        EXPECT_EQ(got[i].dtype(), expected[i].dtype()) << "result " << i;
+        EXPECT_EQ(bits(got[i]), bits(expected[i])) << "result " << i << ", rank " << world.rank();
+      }
+    });
+  }
+}
+
+BlockArray positive_definite(std::int64_t n, std::int64_t tile, const Scope& scope) {
+  const BlockArray a = BlockArray::random_uniform({n, n}, {tile, tile}, 3, scope);
+  return matmul(a, transpose(a)) + static_cast<double>(n) * BlockArray::identity(n, {tile, tile}, DType::f32, scope);
+}
+
+TEST(RankBlocks, FactoriesAndCopies) {
+  expect_same_bits([](const Scope& s) {
+    const BlockArray a = BlockArray::random_normal({23, 17}, {5, 4}, 7, s);
+    BlockArray b = BlockArray::full({23, 17}, {5, 4}, 3, DType::i64, s);
+    b.assign({4, 3}, BlockArray::from(Array::arange(60, 0, 1, DType::i64).reshape({6, 10}), {4, 4}, s));
+    BlockArray c = a.copy();
+    c.fill(2);
+    c.for_each_tile([](Array& t) { t += 1; });
+    return std::vector<Array>{a.gather(),
+                              b.gather(),
+                              c.gather(),
+                              a.slice({2, 1}, {19, 16}).gather(),
+                              a.retile({7, 9}).gather(),
+                              a.retile({30, 30}).gather(),
+                              a.transpose().gather(),
+                              a.to(s, by_rows()).gather(),
+                              a.to(s, by_columns()).gather(),
+                              a.to(Scope(current_device())).gather(),
+                              BlockArray::identity(9, {4, 4}, DType::f64, s).gather(),
+                              BlockArray::zeros({0, 4}, {2, 2}, DType::f32, s).gather(),
+                              BlockArray::ones({}, {}, DType::f32, s).gather()};
+  });
+}
+
+TEST(RankBlocks, ElementwiseAndReductions) {
+  expect_same_bits([](const Scope& s) {
+    const BlockArray a = BlockArray::random_normal({19, 13}, {4, 5}, 1, s),
+                     b = BlockArray::random_normal({19, 13}, {6, 2}, 2, s);
+    const BlockArray row = BlockArray::random_uniform({1, 13}, {1, 5}, 4, s);
+    const BlockArray integers = (a * 10).astype(DType::i32);
+    BlockArray c = a + b * 2 - row;
+    c += a;
+    c *= row;
+    c -= b.retile({3, 3});
+    c += Array::ones({19, 1});
+    BlockArray plain = BlockArray::ones({19, 13}, {4, 5});
+    plain += a;
+    return std::vector<Array>{c.gather(),
+                              plain.gather(),
+                              where(a > 0, b, 1).gather(),
+                              map([](const Array& t) { return exp(t); }, a).gather(),
+                              (a + Array::ones({13})).gather(),
+                              sum(a),
+                              mean(a),
+                              max(a),
+                              min(b),
+                              any(a > 2),
+                              all(a < 100),
+                              mean(integers),
+                              sum(a, 0).gather(),
+                              mean(a, 1, false).gather(),
+                              max(a, {0, 1}).gather(),
+                              mean(integers, 0).gather(),
+                              sum(a.astype(DType::f16), 1).gather(),
+                              (a - mean(a, 1)).gather()};
+  });
+}
+
+TEST(RankBlocks, LinearAlgebra) {
+  expect_same_bits([](const Scope& s) {
+    const BlockArray a = BlockArray::random_normal({50, 34}, {16, 8}, 5, s),
+                     b = BlockArray::random_normal({34, 40}, {8, 9}, 6, s);
+    BlockArray c = BlockArray::ones({50, 40}, {16, 9}, DType::f32, s);
+    matmul_into(c, a, b, 0.5, 2);
+    BlockArray d = BlockArray::zeros({50, 50}, {16, 16}, DType::f32, s);
+    syrk_into(d, a);
+    const BlockArray p = positive_definite(60, 16, s), l = cholesky(p);
+    const BlockArray v = BlockArray::random_normal({34}, {8}, 9, s);
+    return std::vector<Array>{matmul(a, b).gather(),
+                              matmul(a, b.retile({5, 7})).gather(),
+                              matmul(a, v).gather(),
+                              c.gather(),
+                              d.gather(),
+                              l.gather(),
+                              solve_triangular(l, p).gather(),
+                              solve_triangular(l, p, true).gather()};
+  });
+}
+
+TEST(RankBlocks, ProductOfTilesThatOneProcessPacks) {
+  expect_same_bits([](const Scope& s) {
+    const BlockArray a = BlockArray::random_normal({1600, 384}, {384, 384}, 5, s),
+                     b = BlockArray::random_normal({384, 384}, {384, 384}, 6, s);
+    return std::vector<Array>{matmul(a, b).gather()};
+  });
+}
+
+TEST(RankBlocks, Stencils) {
+  expect_same_bits([](const Scope& s) {
+    std::vector<Array> all;
+    for (const Edge edge : {Edge::wrap, Edge::clamp, Edge::pad}) {
+      BlockArray a = BlockArray::random_uniform({30, 26}, {8, 9}, 8, s);
+      for (int step = 0; step < 3; ++step)
+        a = stencil(a, {.edge = edge, .value = 2},
+                    [](const Neighbours& n) { return n(-1, 0) + n(1, 0) + n(0, -1) + n(0, 1) - 3.5 * n(0, 0); });
+      all.push_back(a.gather());
+    }
+    return all;
+  });
+}
+
+/// Random tasks on tiles: each reads some tiles and writes others.
+TEST(RankBlocks, RandomPrograms) {
+  const unsigned seed = test::shared_seed();
+  for (unsigned k = 0; k < (std::getenv("TESSERA_TEST_LONG") != nullptr ? 100u : 8u); ++k) {
+    SCOPED_TRACE("seed " + std::to_string(seed + k));
+    expect_same_bits([&](const Scope& s) {
+      std::mt19937 random(seed + k);
+      const auto below = [&](std::size_t n) { return static_cast<std::int64_t>(random() % n); };
+      const Shape tile{1 + below(40), 1 + below(40)};
+      const BlockArray a =
+          BlockArray::random_normal({3 * tile[0], 3 * tile[1]}, tile, k, s, below(2) != 0 ? by_rows() : Distribution());
+      const Array total = Array::zeros(tile);
+      const auto any_tile = [&] { return a.tile(below(3), below(3)); };
+      Region r;
+      for (int task = 0; task < 60; ++task) {
+        const Tile x = any_tile(), y = any_tile();
+        switch (below(6)) {
+          case 0: r.spawn([](const Array& from, Array& to) { to.assign(from * 2); }, in(x), out(y)); break;
+          case 1: r.spawn([](const Array& from, Array& to) { to.assign(to * 0.5 + from); }, in(x), inout(y)); break;
+          case 2: r.spawn([](Array& to) { to += 1; }, inout(y)); break;
+          case 3: r.spawn([](const Array& from, Array& sum) { sum += from; }, in(x), inout(total)); break;
+          case 4: r.spawn([](Array& to) { to.assign(to * 0.25); }, inout(upper(y))); break;
+          default:
+            r.spawn([](const std::vector<Array>& from, Array& to) { to.assign(from[0] - from[1] * 0.5); },
+                    std::vector<Accessed>{in(x), in(any_tile())}, inout(y));
+        }
+        if (below(20) == 0) r.wait();
+      }
+      r.wait();
+      return std::vector<Array>{a.gather(), total};
+    });
+  }
+}
+
+TEST(RankBlocks, TilesHaveOwners) {
+  test::on_ranks(test::launched_world != nullptr ? test::launched_world->size() : 3, [](dist::World& world) {
+    const BlockArray a = BlockArray::zeros({4, 6}, {2, 2}, DType::f32, places(world), by_rows());
+    for (const Tile& t : a.tiles()) {
+      EXPECT_EQ(t.owner(), t.index()[0] * world.size() / 2);
+      EXPECT_EQ(t.here(), t.owner() == world.rank());
+      EXPECT_EQ(t.shape(), (Shape{2, 2}));
+      if (t.here()) {
+        EXPECT_EQ(t.array().shape(), (Shape{2, 2}));
+        continue;
+      }
+      try {
+        t.array();
+        ADD_FAILURE();
+      } catch (const ArgumentError& e) {
+        EXPECT_THAT(e.what(), HasSubstr("owner = rank " + std::to_string(t.owner())));
+      }
+      EXPECT_THROW(spawn([](const Array&) {}, t), ArgumentError);
+    }
+    EXPECT_THAT(a.where(), HasSubstr("rank 0 "));
+    EXPECT_THAT(to_string(places(world)), HasSubstr(" of ranks 0, 1"));
+    world.barrier();
+  });
+}
+
+/// Number of bytes that block Cholesky sends: each tile of a panel once to each rank that needs it.
+std::uint64_t cholesky_bytes(const BlockArray& a) {
+  std::uint64_t bytes = 0;
+  const std::int64_t n = a.grid()[0];
+  const auto send = [&](const Tile& t, const std::set<int>& to) {
+    bytes += (to.size() - to.count(t.owner())) * static_cast<std::uint64_t>(element_count(t.shape())) * 4;
+  };
+  for (std::int64_t k = 0; k < n; ++k) {
+    std::set<int> column;
+    for (std::int64_t i = k + 1; i < n; ++i) column.insert(a.tile(i, k).owner());
+    send(a.tile(k, k), column);
+    for (std::int64_t i = k + 1; i < n; ++i) {
+      std::set<int> to;
+      for (std::int64_t j = k + 1; j <= i; ++j) to.insert(a.tile(i, j).owner());
+      for (std::int64_t j = i; j < n; ++j) to.insert(a.tile(j, i).owner());
+      send(a.tile(i, k), to);
+    }
+  }
+  return bytes;
+}
+
+TEST(RankBlocks, TilesAreSentOnce) {
+  for (const int n : test::rank_counts())
+    test::on_ranks(n, [&](dist::World& world) {
+      BlockArray a = positive_definite(96, 8, places(world));
+      const auto sent_by_all = [&] {
+        const std::vector<std::uint64_t> each = world.gather(world.sent_tile_bytes());
+        return std::accumulate(each.begin(), each.end(), std::uint64_t{0});
+      };
+      const std::uint64_t before = sent_by_all();
+      BlockArray copy = a.copy();
+      EXPECT_EQ(sent_by_all(), before);
+      cholesky_into(copy);
+      const std::uint64_t extra = n == 1 ? 0 : static_cast<std::uint64_t>(n - 1) * 12 * 4;  // the failures are gathered
+      EXPECT_EQ(sent_by_all() - before, (n == 1 ? 0 : cholesky_bytes(a)) + extra);
+    });
+}
+
+/// The product and the factorisation need the copies of at most two steps, also if tasks are slower than planning.
+TEST(RankBlocks, CopiesOfFewStepsExist) {
+  const int n = test::launched_world != nullptr ? test::launched_world->size() : 4;
+  test::on_ranks(n, [&](dist::World& world) {
+    BlockArray a = positive_definite(128, 4, places(world));
+    const BlockArray b = a.copy();
+    const std::size_t panel = 32;
+    matmul(a, b);
+    EXPECT_LE(BlockArrayAccess::ranks(a)->most_copies() + BlockArrayAccess::ranks(b)->most_copies(), 4 * panel);
+    BlockArray c = a.copy();
+    cholesky_into(c);
+    EXPECT_LE(BlockArrayAccess::ranks(c)->most_copies(), 4 * panel);
+    EXPECT_GT(BlockArrayAccess::ranks(c)->most_copies(), 0u);
+  });
+}
+
+/// Data that arrive early are limited; the rest stays with the sender. Nothing is lost.
+TEST(RankBlocks, EarlyArrivalsAreBounded) {
+  if (std::getenv("TESSERA_TEST_LONG") == nullptr) GTEST_SKIP() << "needs 700 MB and 5 s; set TESSERA_TEST_LONG=1";
+  const int n = test::launched_world != nullptr ? test::launched_world->size() : 2;
+  test::on_ranks(n, [&](dist::World& world) {
+    const std::int64_t rows = 512, count = 300 * n;
+    const BlockArray a = BlockArray::full({count * rows, 600}, {rows, 600}, 1, DType::f32, places(world), by_rows());
+    const BlockArray total = BlockArray::zeros({n, 1}, {1, 1}, DType::f64, places(world), by_rows());
+    if (world.rank() == world.size() - 1) std::this_thread::sleep_for(std::chrono::seconds(5));
+    Region r;
+    for (std::int64_t i = 0; i < count; ++i)
+      r.spawn([](const Array& x, Array& t) { t += sum(x.astype(DType::f64)); }, in(a.tile(i, 0)),
+              inout(total.tile(n - 1, 0)));
+    r.wait();
+    EXPECT_EQ(total.gather().to_vector<double>().back(), static_cast<double>(count * rows * 600));
+    EXPECT_LE(dist::WorldAccess::tiles(world).largest_early_bytes(), dist::TileExchange::most_early_bytes);
+    if (world.rank() == world.size() - 1 && n > 1) {
+      EXPECT_GT(dist::WorldAccess::tiles(world).largest_early_bytes(), dist::TileExchange::most_early_bytes / 2);
+    }
+  });
+}
+
+TEST(RankBlocks, ScopesSelectTheRank) {
+  for (const int n : test::rank_counts())
+    test::on_ranks(n, [&](dist::World& world) {
+      const BlockArray a = BlockArray::full({6, 2}, {2, 2}, 1, DType::f32, places(world), by_rows());
+      const int last = world.size() - 1;
+      Region r;
+      std::atomic<int> ran = 0;
+      Task<int> where = r.spawn({.scope = world.on(last)}, [&] { return ++ran, world.rank(); });
+      // The first tile belongs to rank 0. The task runs on the last rank, and the result is sent back.
+      r.spawn(
+          {.scope = world.on(last)}, [&](Array& t) { t += world.rank() + 1; }, inout(a.tile(0, 0)));
+      Task<Array> doubled = r.spawn([](const Array& t) { return t * 2; }, a.tile(0, 0));
+      EXPECT_EQ(where.fetch(), last);
+      EXPECT_EQ(where.fetch(), last);
+      EXPECT_EQ(doubled.fetch().to_vector<float>(), std::vector<float>(4, 2.f * static_cast<float>(last + 2)));
+      r.wait();
+      EXPECT_EQ(ran, world.rank() == last ? 1 : 0);
+      EXPECT_EQ(a.gather().to_vector<float>()[0], static_cast<float>(last + 2));
+      EXPECT_THROW(world.on(world.size()), ArgumentError);
+    });
+}
+
+TEST(RankBlocks, ErrorsAreTheSameOnAllRanks) {
+  for (const int n : test::rank_counts())
+    test::on_ranks(n, [&](dist::World& world) {
+      const BlockArray a = BlockArray::full({8, 2}, {2, 2}, 1, DType::f32, places(world), by_rows());
+      for (int round = 0; round < 3; ++round) {
+        Region r;
+        const std::int64_t broken = 3 - round;
+        for (int repeat = 0; repeat < 2; ++repeat)
+          for (std::int64_t i = 3; i >= 0; --i)
+            r.spawn(
+                {.name = "update " + std::to_string(i)},
+                [i, broken](const Array&, Array& t) {
+                  if (i <= broken) throw std::runtime_error("tile " + std::to_string(i));
+                  t += 1;
+                },
+                in(a.tile((i + 1) % 4, 0)), inout(a.tile(i, 0)));
+        try {
+          r.wait();
+          ADD_FAILURE() << "no error";
+        } catch (const TaskError& e) {
+          EXPECT_THAT(e.what(),
+                      HasSubstr("[task update " + std::to_string(broken) + "] tile " + std::to_string(broken)));
+          EXPECT_THROW(e.rethrow_cause(), std::exception);
+        }
+        // The World and the array can be used again.
+        a.to(places(world)).gather();
+        BlockArray b = a;
+        b.fill(1);
+        EXPECT_EQ(sum(b).item<float>(), 16);
+      }
+    });
+}
+
+TEST(RankBlocks, ARankThatLeavesARegionEndsItOnAll) {
+  for (const int n : test::rank_counts()) {
+    if (n == 1) continue;
+    test::on_ranks(n, [&](dist::World& world) {
+      const BlockArray a = BlockArray::full({8, 256}, {2, 256}, 1, DType::f32, places(world), by_rows());
+      struct Own : std::runtime_error {
+        using std::runtime_error::runtime_error;
+      };
+      for (int round = 0; round < 3; ++round) {
+        try {
+          Region r;
+          for (int i = 0; i < 40; ++i) {
+            if (world.rank() == round % n && i == 17) throw Own("stop");
+            r.spawn([](const Array& x, Array& t) { t.assign(x); }, in(a.tile(i % 4, 0)), inout(a.tile((i + 1) % 4, 0)));
+          }
+          r.wait();
+          ADD_FAILURE() << "no error";
+        } catch (const Own&) {
+          EXPECT_EQ(world.rank(), round % n);
+        } catch (const TaskError& e) {
+          EXPECT_NE(world.rank(), round % n);
+          EXPECT_THAT(e.what(), HasSubstr("rank " + std::to_string(round % n)));
+        }
+        EXPECT_EQ(sum(BlockArray::ones({4, 4}, {1, 4}, DType::f32, places(world))).item<float>(), 16);
+      }
+    });
+  }
+}
+
+TEST(RankBlocks, TilesAreSentAgainAfterARelease) {
+  expect_same_bits([](const Scope& s) {
+    const BlockArray a = BlockArray::random_normal({24, 24}, {8, 8}, 5, s, by_rows());
+    BlockArray c = BlockArray::zeros({24, 24}, {8, 8}, DType::f32, s),
+               d = BlockArray::zeros({24, 24}, {8, 8}, DType::f32, s);
+    Region r;
+    matmul(r, out(c), in(a), in(a));
+    matmul(r, inout(d), in(a), in(c));
+    a.release();
+    matmul(r, inout(d), in(a), in(a));
+    r.wait();
+    return std::vector<Array>{matmul(a, a).gather(), c.gather(), d.gather()};
+  });
+}
+
+TEST(RankBlocks, OperationsInAnOpenRegion) {
+  expect_same_bits([](const Scope& s) {
+    const BlockArray a = BlockArray::random_normal({24, 24}, {8, 8}, 5, s);
+    BlockArray other = BlockArray::ones({9, 9}, {4, 4}, DType::f32, s);
+    Region r;
+    Array total;
+    for (std::int64_t i = 0; i < 3; ++i) {
+      for (std::int64_t j = 0; j < 3; ++j)
+        r.spawn([](const Array& x, Array& y) { y += x; }, in(a.tile(j, i)), inout(a.tile(i, j)));
+      total = sum(other);
+      other += other;
+    }
+    r.wait();
+    return std::vector<Array>{a.gather(), total, other.gather()};
+  });
+}
+
+TEST(RankBlocks, ResultsAndLoops) {
+  for (const int n : test::rank_counts())
+    test::on_ranks(n, [&](dist::World& world) {
+      const BlockArray a = BlockArray::full({8, 2}, {2, 2}, 1, DType::f32, places(world), by_rows());
+      const int last = world.size() - 1;
+      Region r;
+      const Task<int> seven = r.spawn({.scope = world.on(last)}, [] { return 7; });
+      const Task<int> eight = r.spawn([](int x) { return x + 1; }, seven);   // where `seven` is
+      r.spawn([](int x, Array& t) { t += x; }, seven, inout(a.tile(3, 0)));  // the last rank's tile
+      r.parallel_for(
+          10, [](std::int64_t, Array& t) { t += 1; }, inout(a.tile(0, 0)));
+      if (last != 0) {
+        EXPECT_THROW(r.spawn(
+                         {.scope = world.on(0)}, [](int x, Array& t) { t += x; }, seven, inout(a.tile(0, 0))),
+                     ArgumentError);
+      }
+      r.wait();
+      EXPECT_EQ(eight.fetch(), 8);
+      const std::vector<float> got = a.gather().to_vector<float>();
+      EXPECT_EQ(got.front(), 11);
+      EXPECT_EQ(got.back(), 8);
+      if (n > 1) {
+        EXPECT_THROW(spawn({.scope = world.on((world.rank() + 1) % n)}, [] {}), ArgumentError);
+      }
+      // An array of the same dtype is the array itself, so copies of its tiles are outdated together.
+      BlockArray b = a.astype(DType::f32),
+                 c = BlockArray::zeros({8, 2}, {2, 2}, DType::f32, places(world), by_columns());
+      for (int i = 0; i < 2; ++i) {
+        Region again;
+        for (std::int64_t k = 0; k < 4; ++k)
+          again.spawn([](const Array& x, Array& y) { y.assign(x); }, in(b.tile(k, 0)), out(c.tile((k + 1) % 4, 0)));
+        again.wait();
+        EXPECT_EQ(c.gather().to_vector<float>()[4], 11 + static_cast<float>(i));
+        BlockArray(a) += 1;
+      }
+    });
+}
+
+TEST(RankBlocks, AnErrorOfFetchLeavesTheRegion) {
+  for (const int n : test::rank_counts())
+    test::on_ranks(n, [&](dist::World& world) {
+      const BlockArray a = BlockArray::full({8, 2}, {2, 2}, 1, DType::f32, places(world), by_rows());
+      for (int round = 0; round < 2; ++round) {
+        try {
+          Region r;
+          r.spawn([](Array& t) { t += 1; }, inout(a.tile(0, 0)));
+          const Task<int> bad =
+              r.spawn({.scope = world.on(world.size() - 1)}, []() -> int { throw std::runtime_error("bad"); });
+          r.spawn([](const Array& x, Array& t) { t += x; }, in(a.tile(0, 0)), inout(a.tile(3, 0)));
+          bad.fetch();
+          ADD_FAILURE() << "no error";
+        } catch (const TaskError& e) {
+          EXPECT_THAT(e.what(), HasSubstr("bad"));
+        }
+        BlockArray b = a;
+        b.fill(1);
+        EXPECT_EQ(sum(b).item<float>(), 16);
+        Region cancelled;
+        for (std::int64_t i = 0; i < 4; ++i)
+          cancelled.spawn([](const Array& x, Array& t) { t += x; }, in(a.tile((i + 1) % 4, 0)), inout(a.tile(i, 0)));
+        cancelled.cancel();
+        cancelled.wait();
+        b.fill(1);
+        EXPECT_EQ(sum(b).item<float>(), 16);
+      }
+    });
+}
+
+/// The World of a rank ends with an exception in the middle of a region. Tasks that come later on other ranks end, too.
+TEST(RankBlocks, ALostRankEndsTheTasksOfOthers) {
+  if (test::launched_world != nullptr) GTEST_SKIP() << "the World ends";
+  EXPECT_THROW(
+      dist::threads(2,
+                    [](dist::World& world) {
+                      const BlockArray a = BlockArray::zeros({8, 2}, {2, 2}, DType::f32, world.all(), by_rows());
+                      if (world.rank() == 1) throw std::runtime_error("lost");
+                      Region r;
+                      for (int i = 0; i < 100; ++i)
+                        r.spawn(
+                            [](const Array& x, Array& t) {
+                              std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                              t += x;
+                            },
+                            in(a.tile(i % 4, 0)), inout(a.tile((i + 1) % 4, 0)));
+                      r.wait();
+                    }),
+      std::exception);
+}
+
+TEST(RankMap, ItemsAreDealtAndResultsAreInOrder) {
+  for (const int n : test::rank_counts())
+    test::on_ranks(n, [&](dist::World& world) {
+      std::vector<int> items(57);
+      std::iota(items.begin(), items.end(), 0);
+      std::atomic<std::uint64_t> ran = 0;
+      const auto squares = dist::map(world, items, [&](int i) {
+        ++ran;
+        return std::tuple(i * i, Array::full({2}, i), std::string("item ") + std::to_string(i));
+      });
+      ASSERT_EQ(squares.size(), items.size());
+      for (int i = 0; i < 57; ++i) {
+        const auto& [square, array, text] = squares[static_cast<std::size_t>(i)];
+        EXPECT_EQ(square, i * i);
+        EXPECT_EQ(array.to_vector<float>(), std::vector<float>(2, static_cast<float>(i)));
+        EXPECT_EQ(text, "item " + std::to_string(i));
+      }
+      const std::vector<std::uint64_t> each = world.gather(ran);
+      EXPECT_EQ(std::accumulate(each.begin(), each.end(), std::uint64_t{0}), 57u);
+      dist::map(world, std::vector<int>{}, [](int) {});
+      // A rank that is slow gets fewer items.
+      std::atomic<int> slow = 0;
+      dist::map(world, std::vector<int>(40), [&](int) {
+        ++slow;
+        if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      });
+      if (world.rank() == 0) {
+        EXPECT_LT(slow, n > 1 ? 40 : 41);
+      }
+      try {
+        dist::map(world, items, [](int i) {
+          if (i % 10 == 7) throw std::runtime_error("bad " + std::to_string(i));
+          return i;
+        });
+        ADD_FAILURE() << "no error";
+      } catch (const TaskError& e) {
+        EXPECT_THAT(e.what(), HasSubstr("item 7 failed on rank"));
+        EXPECT_THAT(e.what(), HasSubstr("bad 7"));
+      }
+    });
+}
+
+TEST(RankBlocks, DifferentTasksAreDetected) {
+  for (const int n : test::rank_counts()) {
+    if (n == 1) continue;
+    for (int kind = 0; kind < 5; ++kind) {
+      SCOPED_TRACE(kind);
+      test::on_ranks(n, [&](dist::World& world) {
+        const BlockArray a = BlockArray::full({8, 2}, {2, 2}, 1, DType::f32, places(world), by_rows());
+        const auto add = [](const Array& x, Array& t) { t += x; };
+        try {
+          Region r;
+          for (std::int64_t i = 0; i < 4; ++i) r.spawn(add, in(a.tile((i + 1) % 4, 0)), inout(a.tile(i, 0)));
+          const bool differs = world.rank() == n - 1;
+          if (!differs || kind == 4) r.spawn(add, in(a.tile(0, 0)), inout(a.tile(3, 0)));  // NOLINT: another line
+          if (differs && kind == 0) r.spawn(add, in(a.tile(1, 0)), inout(a.tile(3, 0)));
+          if (differs && kind == 1) r.spawn(add, in(a.tile(0, 0)), inout(a.tile(2, 0)));
+          if (differs && kind == 2) r.spawn(add, in(a.tile(3, 0)), inout(a.tile(0, 0)));
+          if (differs && kind == 4) r.spawn(add, in(a.tile(3, 0)), inout(a.tile(0, 0)));
+          for (std::int64_t i = 0; i < 4; ++i) r.spawn(add, in(a.tile((i + 3) % 4, 0)), inout(a.tile(i, 0)));
+          r.wait();
+          ADD_FAILURE() << "not detected";
+        } catch (const MismatchError& e) {
+          EXPECT_THAT(e.what(), HasSubstr("ranks submitted different tasks"));
+          EXPECT_THAT(e.what(), HasSubstr("rank_blocks_test.cpp:"));
+        }
+        EXPECT_EQ(sum(BlockArray::ones({4, 4}, {1, 4}, DType::f32, places(world))).item<float>(), 16);
+      });
+    }
+  }
+}
+
+}  // namespace
