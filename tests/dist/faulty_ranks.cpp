@@ -2,6 +2,7 @@
 // A job in which one rank fails, started by rank_faults_test. usage: faulty_ranks FAULT RANK FOLDER MICROSECONDS. The
 // fault happens on rank RANK, if it is a kill after so many microseconds. Just before, its time is written to
 // FOLDER/fault. Errors are printed with the rank, and the exit code is then 3.
+#include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "tessera/task/block_array.h"
 #include "tests/dist/faulty_training.h"
 
 namespace {
@@ -93,7 +95,36 @@ struct Job {
       throw std::runtime_error("the interface is still up");
   }
 
+  /// Regions of tasks over all ranks, one of which fails in round 3.
+  void run_regions() const {
+    const BlockArray a = BlockArray::random_uniform({64, 64}, {8, 8}, 1, world.all());
+    std::atomic<bool> failed = false;
+    for (int round = 0; round < 1'000'000; ++round) {
+      const bool now = is_faulty && round == 3;
+      if (now && is("region kill")) kill_later();
+      if (now && starts("region stop")) std::raise(SIGSTOP);
+      Region r;
+      for (std::int64_t i = 0; i < 64; ++i) {
+        const Tile from = a.tile(i % 8, i / 8), to = a.tile((i + 3) % 8, (i + 5) / 8 % 8);
+        const auto task = [this, now, &failed](const Array& x, Array& y) {
+          if (now && is("region task") && !failed.exchange(true)) {
+            mark();
+            throw std::runtime_error("the task's own error");
+          }
+          y.assign(x * 0.5 + y * 0.5);
+        };
+        if (now && i == 20 && starts("region left")) throw std::runtime_error("the program's own error");
+        if (now && i == 20 && starts("region differs"))
+          r.spawn({.name = "update"}, task, in(to), inout(from));
+        else
+          r.spawn({.name = "update"}, task, in(from), inout(to));
+      }
+      r.wait();
+    }
+  }
+
   void run() const {
+    if (fault.starts_with("region")) return run_regions();
     if (is("shape")) {
       auto model = test::faulty_network(is_faulty ? 128 : 256);
       if (is_faulty) mark();
