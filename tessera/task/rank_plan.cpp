@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "tessera/task/region.h"
+#include "tessera/task/trace_hooks.h"
 
 namespace tessera::detail {
 
@@ -26,12 +27,19 @@ std::shared_ptr<const InheritedOptions> message_options() {
   return all;
 }
 
+/// In traces and summaries, all messages to or from a rank have the same name.
+std::string name_in_traces(bool sends, int peer) {
+  if (!tracing::maybe_enabled()) [[likely]]
+    return {};
+  return fmt::format("{} rank {}", sends ? "send to" : "receive from", peer);
+}
+
 /// Sends or receives the contents of a tile. Ends when the message has been transferred.
 class MessageNode final : public TaskNode {
  public:
   MessageNode(executor::Group& group, std::shared_ptr<RankMessages> messages, bool sends, int peer, const TileKey& key,
               const Submission& by, const Array& array, Access mode)
-      : TaskNode(group, Device{}, message_options(), {.where = by.where}, {}),
+      : TaskNode(group, Device{}, message_options(), {.name = name_in_traces(sends, peer), .where = by.where}, {}),
         messages_(std::move(messages)),
         sends_(sends),
         peer_(peer),

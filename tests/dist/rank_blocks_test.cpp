@@ -11,6 +11,7 @@
 #include "tessera/dist/map.h"
 #include "tessera/dist/tile_exchange.h"
 #include "tessera/task/block_access.h"
+#include "tessera/task/trace.h"
 #include "tests/dist/worlds.h"
 
 using namespace tessera;
@@ -536,34 +537,100 @@ TEST(RankMap, ItemsAreDealtAndResultsAreInOrder) {
     });
 }
 
+/// On one rank, one task of a random program differs. All ranks throw an error with the lines of both.
 TEST(RankBlocks, DifferentTasksAreDetected) {
+  const unsigned seed = test::shared_seed();
+  const unsigned programs = std::getenv("TESSERA_TEST_LONG") != nullptr ? 20 : 5;
   for (const int n : test::rank_counts()) {
     if (n == 1) continue;
-    for (int kind = 0; kind < 5; ++kind) {
-      SCOPED_TRACE(kind);
+    for (unsigned program = 0; program < programs; ++program) {
+      SCOPED_TRACE("program " + std::to_string(program) + ", seed " + std::to_string(seed + program));
       test::on_ranks(n, [&](dist::World& world) {
         const BlockArray a = BlockArray::full({8, 2}, {2, 2}, 1, DType::f32, places(world), by_rows());
         const auto add = [](const Array& x, Array& t) { t += x; };
+        std::mt19937 random(seed + program);
+        const auto below = [&](std::size_t count) { return static_cast<std::int64_t>(random() % count); };
+        const std::int64_t other_task = below(30), other_rank = below(static_cast<std::size_t>(n)), kind = below(4);
+        const std::string first = ":" + std::to_string(__LINE__ + 8), second = ":" + std::to_string(__LINE__ + 11);
         try {
           Region r;
-          for (std::int64_t i = 0; i < 4; ++i) r.spawn(add, in(a.tile((i + 1) % 4, 0)), inout(a.tile(i, 0)));
-          const bool differs = world.rank() == n - 1;
-          if (!differs || kind == 4) r.spawn(add, in(a.tile(0, 0)), inout(a.tile(3, 0)));  // NOLINT: another line
-          if (differs && kind == 0) r.spawn(add, in(a.tile(1, 0)), inout(a.tile(3, 0)));
-          if (differs && kind == 1) r.spawn(add, in(a.tile(0, 0)), inout(a.tile(2, 0)));
-          if (differs && kind == 2) r.spawn(add, in(a.tile(3, 0)), inout(a.tile(0, 0)));
-          if (differs && kind == 4) r.spawn(add, in(a.tile(3, 0)), inout(a.tile(0, 0)));
-          for (std::int64_t i = 0; i < 4; ++i) r.spawn(add, in(a.tile((i + 3) % 4, 0)), inout(a.tile(i, 0)));
+          for (std::int64_t task = 0; task < 30; ++task) {
+            const std::int64_t from = below(4), to = (from + 1 + below(3)) % 4;
+            const bool differs = task == other_task && other_rank == world.rank();
+            if (!differs || kind == 3) {
+              static_assert(true);
+              r.spawn(add, in(a.tile(from, 0)), inout(a.tile(to, 0)));
+            }
+            if (!differs || kind == 2) continue;  // kind 2: a task is missing
+            r.spawn(add, in(a.tile(kind == 0 ? to : (from + 2) % 4, 0)), inout(a.tile(kind == 1 ? from : to, 0)));
+          }
           r.wait();
           ADD_FAILURE() << "not detected";
         } catch (const MismatchError& e) {
-          EXPECT_THAT(e.what(), HasSubstr("ranks submitted different tasks"));
-          EXPECT_THAT(e.what(), HasSubstr("rank_blocks_test.cpp:"));
+          const std::string text = e.what();
+          EXPECT_THAT(text, HasSubstr("ranks submitted different tasks"));
+          EXPECT_THAT(text, HasSubstr("rank_blocks_test.cpp:"));
+          // If a task is missing, the tasks of both ranks are at the same line, unless it was the last one.
+          if (kind != 2 && !(kind == 3 && other_task == 29)) {
+            EXPECT_THAT(text, HasSubstr("test.cpp" + first));
+            EXPECT_THAT(text, HasSubstr("test.cpp" + second));
+          }
         }
         EXPECT_EQ(sum(BlockArray::ones({4, 4}, {1, 4}, DType::f32, places(world))).item<float>(), 16);
       });
     }
   }
+}
+
+/// More long messages between two ranks than there are tags for them.
+TEST(RankBlocks, TagsDoNotRunOut) {
+  if (std::getenv("TESSERA_TEST_LONG") == nullptr) GTEST_SKIP() << "sends 33,000 messages; set TESSERA_TEST_LONG=1";
+  test::on_ranks(test::launched_world != nullptr ? test::launched_world->size() : 2, [](dist::World& world) {
+    const BlockArray a = BlockArray::zeros({2, 1100}, {1, 1100}, DType::f32, places(world), by_rows());
+    Region r;
+    for (int i = 0; i < 33'000; ++i)
+      r.spawn([](const Array& x, Array& y) { y.assign(x + 1); }, in(a.tile(i % 2, 0)), out(a.tile(1 - i % 2, 0)));
+    r.wait();
+    EXPECT_EQ(max(a).item<float>(), 33'000);
+  });
+}
+
+/// With TESSERA_FAKE_FAULT, a GPU of a fake driver is lost after a while.
+TEST(RankBlocks, ALostDeviceIsAnErrorOnAllRanks) {
+  const char* const fault = std::getenv("TESSERA_FAKE_FAULT");
+  if (fault == nullptr || std::string_view(fault).find("lost") == std::string_view::npos) GTEST_SKIP() << "no fault";
+  test::on_ranks(3, [](dist::World& world) {
+    bool lost = false;
+    for (int round = 0; round < 1000 && !lost; ++round) try {
+        const BlockArray a = BlockArray::ones({16, 4}, {1, 4}, DType::f32, places(world), by_rows());
+        Region r;
+        for (std::int64_t i = 0; i < 16; ++i)
+          r.spawn([](const Array& x, Array& t) { t += x; }, in(a.tile((i + 5) % 16, 0)), inout(a.tile(i, 0)));
+        r.wait();
+      } catch (const TaskError& e) {
+        EXPECT_THAT(e.what(), HasSubstr("lost"));
+        lost = true;
+      }
+    EXPECT_TRUE(lost);
+    world.barrier();  // the World can still be used
+  });
+}
+
+TEST(RankBlocks, TracesNameThePeers) {
+  const int n = test::launched_world != nullptr ? test::launched_world->size() : 2;
+  std::atomic<bool> traced = false;
+  test::on_ranks(n, [&](dist::World& world) {
+    const BlockArray a = BlockArray::zeros({4, 2}, {2, 2}, DType::f32, places(world), by_rows());
+    const Trace seen = trace();
+    Region r;
+    r.spawn([](const Array& x, Array& t) { t += x; }, in(a.tile(0, 0)), inout(a.tile(1, 0)));
+    r.wait();
+    const std::string text = to_string(summary());
+    if (text.find("send to rank") != text.npos || text.find("receive from rank") != text.npos) traced = true;
+    if (n == 1) traced = true;
+    world.barrier();
+  });
+  EXPECT_TRUE(traced || test::launched_world != nullptr);
 }
 
 }  // namespace
