@@ -20,7 +20,7 @@ std::string to_string(const Call& c) {
     case Collective::take: return "map, for an item";
     case Collective::tiles: return "a region, for tiles";
     case Collective::region:
-      return "the end of a region" + (c.line != 0 ? fmt::format(" at {}:{}", c.file, c.line) : "");
+      return c.line == 0 ? "fetch" : fmt::format("the end of a region after the task at {}:{}", c.file, c.line);
     case Collective::end: return "the end of the job";
     case Collective::barrier:
     case Collective::all_gather:

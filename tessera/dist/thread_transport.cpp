@@ -32,6 +32,7 @@ struct Job {
 
 /// A receive that was started.
 struct Receive {
+  Receive(int f, int t, std::span<std::byte> r) : from(f), tag(t), room(r) {}
   int from, tag;
   std::span<std::byte> room;
 };
@@ -54,7 +55,8 @@ class ThreadTransport final : public Transport {
   }
   void receive(Transfer& transfer, int from, int tag, std::span<std::byte> room) override {
     check();
-    transfer = {.handle = reinterpret_cast<std::uintptr_t>(new Receive{from, tag, room}), .active = true, .peer = from};
+    receives_.push_back(std::make_unique<Receive>(from, tag, room));
+    transfer = {.handle = reinterpret_cast<std::uintptr_t>(receives_.back().get()), .active = true, .peer = from};
   }
   bool test(Transfer& transfer) override {
     if (!transfer.active) return true;
@@ -83,7 +85,8 @@ class ThreadTransport final : public Transport {
     return true;
   }
   void cancel(Transfer& transfer) override {
-    if (transfer.active) delete reinterpret_cast<Receive*>(transfer.handle);
+    if (!transfer.active) return;
+    std::erase_if(receives_, [&](const auto& r) { return r.get() == reinterpret_cast<Receive*>(transfer.handle); });
     transfer.active = false;
   }
   void abort(int) override { job_->aborted = true; }
@@ -95,6 +98,7 @@ class ThreadTransport final : public Transport {
   }
   const std::shared_ptr<Job> job_;
   const int rank_;
+  std::vector<std::unique_ptr<Receive>> receives_;  ///< that are active
 };
 
 }  // namespace

@@ -77,14 +77,14 @@ void TileExchange::differ(Transport& transport, int from, const Header& header, 
       const std::lock_guard held(lock_);
       mine = recent_[header.submission % kept_submissions];
     }
-    mismatch_ =
-        error_text({.operation = "region",
-                    .wrong = fmt::format(
-                        "ranks submitted different tasks: task {} of rank {} is at {}:{}, and {}", header.submission,
-                        rank_, mine.where.file_name(), mine.where.line(),
-                        header.line == 0 ? fmt::format("rank {} has ended the region before it", from)
-                                         : fmt::format("that of rank {} is at {}:{}", from, header.file, header.line)),
-                    .remedy = "All ranks must submit the same tasks in the same order"});
+    mismatch_ = error_text(
+        {.operation = "region",
+         .wrong =
+             fmt::format("ranks submitted different tasks: task {} of rank {} is at {}:{}, and {}", header.submission,
+                         rank_, mine.where.file_name(), mine.where.line(),
+                         header.line == 0 ? fmt::format("rank {} has ended the region before it", from)
+                                          : fmt::format("that of rank {} is at {}:{}", from, header.file, header.line)),
+         .remedy = "All ranks must create the same block arrays, and submit the same tasks in the same order"});
     for (int to = 0; to < size_; ++to)
       if (to != rank_) start_send(transport, to, header_of(Kind::different, mine), {}, mismatch_);
   }
@@ -173,7 +173,8 @@ tessera::detail::RegionResult TileExchange::end_region(const tessera::detail::Re
   std::string mismatch;
   do {  // again after other ranks have heard in fetch() that this one has left
     mismatch.clear();
-    communicator.run({.kind = Collective::region}, [&](Round& round) {
+    const Call call{.kind = Collective::region, .file = mine.last.where.file_name(), .line = mine.last.where.line()};
+    communicator.run(call, [&](Round& round) {
       all = meet(round, {.hash = mine.last.hash,
                          .arrays = arrays_,
                          .region = mine.last.region,
@@ -236,7 +237,7 @@ std::string TileExchange::find_difference(Round& round, int other) {
   return error_text(
       {.operation = "region",
        .wrong = fmt::format("ranks submitted different tasks: of task {}, {}, and {}", first, of_first, of_other),
-       .remedy = "All ranks must submit the same tasks in the same order"});
+       .remedy = "All ranks must create the same block arrays, and submit the same tasks in the same order"});
 }
 
 void TileExchange::broadcast(std::vector<std::byte>& bytes, int root) {

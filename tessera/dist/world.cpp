@@ -213,7 +213,10 @@ Scope World::all(const BackendScope& backend) {
 }
 
 Scope World::on(int rank) {
-  check_root("World::on", *this, rank);
+  if (rank < 0 || rank >= size())
+    fail<ArgumentError>({.operation = "World::on",
+                         .with = {{"rank", std::to_string(rank)}, {"ranks", std::to_string(size())}},
+                         .wrong = "there is no such rank"});
   if (size() == 1) {
     std::vector<Device> devices;
     for (const Backend backend : all_backends)

@@ -107,6 +107,10 @@ class MessageNode final : public TaskNode {
   StoredAccess access_;
 };
 
+std::string name_of(const TaskOptions& options) {
+  return options.name.empty() ? name_of_location(options.where) : options.name;
+}
+
 bool is_remote(const executor::Failure& failure) {
   try {
     if (failure.origin->error) std::rethrow_exception(failure.origin->error);
@@ -212,6 +216,7 @@ void RankPlan::choose() {
   if (written != uses_.end()) first = written;
   if (writes_plain_ && (written != uses_.end() || places != nullptr))
     fail<ArgumentError>({.operation = "spawn",
+                         .with = {{"task", name_of(options_)}},
                          .wrong = places != nullptr
                                       ? "the task writes an array that exists on all ranks, but its scope "
                                         "selects ranks"
@@ -234,10 +239,11 @@ void RankPlan::choose() {
   if (first != nullptr && first->tiles->owner(first->number) == rank_) device_ = first->tiles->device(first->number);
   if (uses_result_ && (rank_ != result_rank_ || (places != nullptr && !places->contains(rank_))))
     fail<ArgumentError>({.operation = "spawn",
-                         .with = {{"rank", rank_ == everywhere ? "all" : std::to_string(rank_)},
-                                  {"rank of the result", std::to_string(result_rank_)}},
+                         .with = {{"task", name_of(options_)},
+                                  {"rank of the result", std::to_string(result_rank_)},
+                                  {"scope", scope_ != nullptr ? to_string(*scope_) : "all ranks"}},
                          .wrong = "the task does not run on the rank that has the result that it uses",
-                         .remedy = "Write the result to a tile of a block array"});
+                         .remedy = "Do not set a scope, or write the result to a tile of a block array"});
   for (const Use& u : uses_)
     if (u.mode == Access::reduce && u.tiles->owner(u.number) != rank_)
       fail<ArgumentError>(

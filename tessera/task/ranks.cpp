@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.h"
+#include "tessera/executor/executor.h"
 
 namespace tessera::detail {
 
@@ -13,6 +14,18 @@ std::vector<std::pair<int, Device>> RankPlaces::list() const {
     for (const Device d : devices[r]) all.emplace_back(static_cast<int>(r), d);
   return all;
 }
+
+namespace {
+
+/// Only the thread that submits tasks uses block arrays over ranks, because all ranks count them alike.
+void check_not_in_task() {
+  if (executor::Executor::current() != nullptr)
+    fail<ArgumentError>({.operation = "BlockArray",
+                         .wrong = "a task uses a block array over ranks that was not passed to it",
+                         .remedy = "Pass the array to the task, or use it outside of tasks"});
+}
+
+}  // namespace
 
 RankTiles::RankTiles(std::shared_ptr<RankMessages> messages, DType dtype, Shape shape, Shape tile,
                      std::vector<Place> places)
@@ -26,7 +39,7 @@ RankTiles::RankTiles(std::shared_ptr<RankMessages> messages, DType dtype, Shape 
         for (std::size_t d = 0; d < shape_.size(); ++d) grid.push_back((shape_[d] + tile_[d] - 1) / tile_[d]);
         return grid;
       }()),
-      serial_(messages_->new_array()) {
+      serial_((check_not_in_task(), messages_->new_array())) {
   tiles_.reserve(places.size());
   for (const Place& p : places) tiles_.push_back({.place = p});
   start_epoch();

@@ -104,8 +104,9 @@ detail::RankRegion& Region::ranks(std::shared_ptr<detail::RankMessages> messages
   if (ranks_) return *ranks_;
   if (executor::Executor::current() != nullptr)
     fail<ArgumentError>({.operation = "spawn",
-                         .wrong = "a task cannot create tasks that run on other ranks",
-                         .remedy = "Create them on the thread that created the World"});
+                         .wrong = "a task uses a block array over ranks that was not passed to it, or creates tasks for "
+                                  "other ranks",
+                         .remedy = "Pass the array to the task, or use it outside of tasks"});
   ranks_ = std::make_unique<detail::RankRegion>(std::move(messages));
   return *ranks_;
 }

@@ -74,7 +74,14 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 /// Checks all collectives for arrays of T.
 template <class T>
 void check_dtype(unsigned seed) {
-  const auto add = [](Sum<T> a, Sum<T> b) { return static_cast<Sum<T>>(a + b); };
+  const auto add = [](Sum<T> a, Sum<T> b) {
+    if constexpr (std::is_integral_v<Sum<T>>) {  // wraps around
+      using U = std::make_unsigned_t<Sum<T>>;
+      return static_cast<Sum<T>>(static_cast<U>(static_cast<U>(a) + static_cast<U>(b)));
+    } else {
+      return static_cast<Sum<T>>(a + b);
+    }
+  };
   const auto least = [](Sum<T> a, Sum<T> b) { return std::min(a, b); };
   for (const int n : rank_counts())
     for (const std::int64_t size : sizes) {

@@ -475,6 +475,31 @@ TEST(RankBlocks, AnErrorOfFetchLeavesTheRegion) {
 }
 
 /// The World of a rank ends with an exception in the middle of a region. Tasks that come later on other ranks end, too.
+TEST(RankBlocks, ATaskThatCapturesABlockArrayIsAnError) {
+  for (const int n : test::rank_counts())
+    test::on_ranks(n, [&](dist::World& world) {
+      const BlockArray a = BlockArray::ones({4, 4}, {1, 4}, DType::f32, places(world));
+      if (n == 1) return;
+      for (int kind = 0; kind < 3; ++kind) {
+        const auto use = [&](int) {
+          if (kind == 0) sum(a);
+          if (kind == 1) transpose(a);
+          if (kind == 2) BlockArray::ones({2}, {1}, DType::f32, places(world));
+        };
+        try {
+          dist::map(world, std::vector<int>(1), use);
+          ADD_FAILURE() << "no error";
+        } catch (const TaskError& e) {
+          EXPECT_THAT(e.what(), HasSubstr("a task uses a block array over ranks that was not passed to it"));
+        }
+        Region r;
+        r.spawn({.scope = world.on(0)}, use, 1);
+        EXPECT_THROW(r.wait(), TaskError);
+        EXPECT_EQ(sum(a).item<float>(), 16);
+      }
+    });
+}
+
 TEST(RankBlocks, ALostRankEndsTheTasksOfOthers) {
   if (test::launched_world != nullptr) GTEST_SKIP() << "the World ends";
   EXPECT_THROW(
