@@ -90,10 +90,10 @@ const std::vector<Fault> faults = {
     {.name = "shape",
      .texts = {R"(arrays of rank 1 are not those of rank 0: \(128, 64\) f32 instead of \(256, 64\))"},
      .states = {}},
-    {.name = "region task", .texts = {R"(\[0\] rank 1: \[task update\] the task's own error)"}, .states = {}},
+    {.name = "region task", .texts = {R"(\[[0-2]\] rank 1: \[task update\] the task's own error)"}, .states = {}},
     {.name = "region left",
-     .texts = {R"(\[0\] rank 1: the region was left by an exception after task 20)",
-               R"(\[1\] the program's own error)"},
+     .texts =
+         {R"(\[[02]\] rank 1: the region was left by an exception after task 20)"},  // Hydra may kill rank 1 before
      .states = {}},
     {.name = "region differs",
      .texts = {R"(ranks submitted different tasks: .*faulty_ranks.cpp:\d+.*faulty_ranks.cpp:\d+)"},
