@@ -179,6 +179,9 @@ class Node {
   /// Called for a gated node after its predecessors have ended. Returns whether the node may run now. If it returns
   /// false, the CommuteLock retries the node later, or may already have done so.
   virtual bool try_acquire_resources() noexcept { return true; }
+  /// A mark for the derived class. It needs no memory here.
+  void set_ends_later() noexcept { ends_later_ = true; }
+  bool ends_later() const noexcept { return ends_later_; }
   /// Must be called by `try_acquire_resources` before it returns false. From then on, any thread may call `retry`, but
   /// only once.
   void defer() noexcept { pending_.store(1, std::memory_order_relaxed); }
@@ -241,7 +244,7 @@ class Node {
   std::atomic<State> state_ = State::made;
   std::int8_t priority_ = 0;
   std::atomic<bool> cancel_ = false;
-  bool gated_ = false, ignores_cancellation_ = false;
+  bool gated_ = false, ignores_cancellation_ = false, ends_later_ = false;
   // Guards the predecessors and `failure_` until the node runs. The creating thread adds inline edges without locking.
   SpinLock lock_;
   std::atomic<std::uint32_t> edges_ = 0;

@@ -374,7 +374,7 @@ executor::Node::Completion TaskNode::run_on(Device device) {
   }
   running.release();  // chained successors may begin now
   if (!is_built_in(device.backend)) return end_of_device_work(device);
-  if (!ends_later_) [[likely]]
+  if (!ends_later()) [[likely]]
     return Completion::now;
   start_later();
   return Completion::later;

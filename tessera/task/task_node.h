@@ -209,7 +209,7 @@ class TaskNode : public executor::Node {
   virtual void call() = 0;
   /// Called before submission, for tasks of the CPU: after call(), start_later() is called, and then another thread
   /// calls end().
-  void end_later() noexcept { ends_later_ = true; }
+  void end_later() noexcept { set_ends_later(); }
   /// Nothing uses the node or its data after this function has returned.
   virtual void start_later() {}
   /// Called by the destructor of the class that owns the inline storage.
@@ -236,7 +236,6 @@ class TaskNode : public executor::Node {
 
   std::shared_ptr<const InheritedOptions> options_;
   std::atomic<Device> device_;  // changes at most once, when the task begins
-  bool ends_later_ = false;
   std::uint64_t trace_id_ = 0;
   std::source_location where_;
   TaskData* data_ = nullptr;
