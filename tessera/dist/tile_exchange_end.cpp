@@ -196,6 +196,10 @@ tessera::detail::RegionResult TileExchange::end_region(const tessera::detail::Re
   if (result.rank < 0 && mismatch.empty() && !cancelled) return result;
   for (const EndOnRank& end : all) arrays_ = std::max(arrays_, end.arrays);
   regions_ = 0;
+  {
+    const std::lock_guard held(lock_);
+    last_ = {};  // regions are counted from 1 again
+  }
   ++epoch_;
   if (!mismatch.empty()) throw MismatchError(mismatch);
   return result;

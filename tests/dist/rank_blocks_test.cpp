@@ -601,6 +601,8 @@ TEST(RankBlocks, DifferentTasksAreDetected) {
             EXPECT_THAT(text, HasSubstr("test.cpp" + second));
           }
         }
+        // A rank that is late has not submitted tasks of the next region yet.
+        if (program == 0 && world.first()) std::this_thread::sleep_for(std::chrono::milliseconds(400));
         EXPECT_EQ(sum(BlockArray::ones({4, 4}, {1, 4}, DType::f32, places(world))).item<float>(), 16);
       });
     }
