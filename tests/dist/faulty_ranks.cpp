@@ -144,6 +144,10 @@ struct Job {
     } catch (const Return&) {
       return;
     }
+    if (is("checkpoint") && is_faulty) {  // on occupied cores, the thread may have missed all checkpoints
+      mark();
+      std::raise(SIGKILL);
+    }
     if (is("collective") || is("size") || is("dtype") || is("operation") || is("root") || is("broadcast root"))
       diverge();
   }

@@ -36,9 +36,10 @@ struct Fault {
 
 // Launchers end a job when a process of it is killed. On one machine, ranks notice it before Open MPI's mpirun ends
 // them; Hydra is faster.
-constexpr const char* killed = R"(the process of rank \d has ended; rank \d waited for it in )"
-                               R"((training step|all_reduce|agree|broadcast|a region, for tiles|the end of a region))"
-                               R"(|process rank \d with PID \d+ on node|PID \d+ RUNNING AT .*)";
+constexpr const char* killed =
+    R"(the process of rank \d has ended; rank \d waited for it in )"
+    R"((training step|all_reduce|agree|broadcast|a region, for tiles|the end of a region|the end of the job))"
+    R"(|process rank \d with PID \d+ on node|PID \d+ RUNNING AT .*)";
 constexpr const char* ended = R"(\[training step 7 .*rank 1 has ended after 19 collectives)";
 constexpr const char* silent = R"(rank [02]: rank 1 has not answered for [3-5] s, in training step 7)";
 const std::vector<std::uint64_t> complete = {test::training_steps};
