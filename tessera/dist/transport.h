@@ -37,7 +37,7 @@ class Transport {
   /// Whether other threads than the one that opened the transport may call its functions, one at a time.
   virtual bool any_thread() const = 0;
 
-  /// Starts to send a message with `tag` (0 to 31).
+  /// Starts to send a message with `tag` (0 to 16,383).
   virtual void send(Transfer& transfer, int to, int tag, std::span<const std::byte> message) = 0;
   /// Starts to receive a message of at most `room.size()` bytes. `from` may be any_rank.
   virtual void receive(Transfer& transfer, int from, int tag, std::span<std::byte> room) = 0;

@@ -26,7 +26,6 @@ struct TileKey {
   std::uint64_t array = 0;    ///< number of the block array, and of the epoch (RankMessages::epoch)
   std::uint32_t tile = 0;     ///< number of the tile
   std::uint32_t version = 0;  ///< number of earlier writes
-  friend bool operator==(const TileKey&, const TileKey&) = default;
 };
 
 /// The submission that causes a message, for the detection of programs that differ.
