@@ -544,7 +544,7 @@ TEST(RankMap, ItemsAreDealtAndResultsAreInOrder) {
       std::atomic<int> slow = 0;
       dist::map(world, std::vector<int>(40), [&](int) {
         ++slow;
-        if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        if (world.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(n > 1 ? 100 : 1));
       });
       if (world.rank() == 0) {
         EXPECT_LT(slow, n > 1 ? 40 : 41);
