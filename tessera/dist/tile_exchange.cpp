@@ -218,7 +218,7 @@ void TileExchange::post(Transport& transport, Request& r) {
           transport,
           {r.peer, early.header, {}, posted.room, std::move(posted.memory), {}, std::move(posted.node), dropped});
     }
-    return deliver_to(transport, r.peer, posted, early.header, early.data);
+    return deliver_to(r.peer, posted, early.header, early.data);
   }
   const bool other_left = left_[static_cast<std::size_t>(r.peer)] == epoch_ + 1;
   if (posted.node && !mismatch_.empty())
@@ -234,7 +234,7 @@ void TileExchange::post(Transport& transport, Request& r) {
 }
 
 /// Ends a receive whose message has arrived, with data or with the text of an error.
-void TileExchange::deliver_to(Transport&, int from, Posted& posted, const Header& header, std::span<std::byte> data) {
+void TileExchange::deliver_to(int from, Posted& posted, const Header& header, std::span<std::byte> data) {
   if (!posted.node) return;
   if (header.kind == Kind::failure)
     return finish(std::move(posted.node),
@@ -274,7 +274,7 @@ void TileExchange::receive_data(Transport& transport, Incoming incoming) {
 }
 
 /// Handles the data of a message that have arrived.
-void TileExchange::complete(Transport& transport, Incoming& in) {
+void TileExchange::complete(Incoming& in) {
   if (in.node) return finish(std::move(in.node));
   if (in.dropped) return;
   const TileKey& key = in.header.key;
@@ -284,7 +284,7 @@ void TileExchange::complete(Transport& transport, Incoming& in) {
     Posted p = std::move(posted->second);
     posted_.erase(posted);
     early_bytes_ -= in.own.size();
-    return deliver_to(transport, in.from, p, in.header, in.own);
+    return deliver_to(in.from, p, in.header, in.own);
   }
   early_.emplace(source, Early{in.header, std::move(in.own), false});
 }
@@ -323,7 +323,7 @@ void TileExchange::arrived(Transport& transport, int from) {
     }
     Posted p = std::move(posted);
     posted_.erase(at);
-    if (!separate) return deliver_to(transport, from, p, header, data);
+    if (!separate) return deliver_to(from, p, header, data);
     const bool dropped = !p.node;
     return receive_data(transport, {from, header, {}, p.room, std::move(p.memory), {}, std::move(p.node), dropped});
   }
@@ -409,7 +409,7 @@ bool TileExchange::progress(Transport& transport) {
     }
     Incoming done = std::move(*in);
     in = incoming_.erase(in);
-    complete(transport, done);
+    complete(done);
   }
   if (!posted_.empty()) ask(transport);
   return !outgoing_.empty() || !incoming_.empty() || !posted_.empty();

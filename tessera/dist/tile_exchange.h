@@ -140,9 +140,9 @@ class TileExchange final : public tessera::detail::RankMessages, public Backgrou
   void start(Transport& transport, Request& request);
   void post(Transport& transport, Request& request);
   void arrived(Transport& transport, int from);
-  void deliver_to(Transport& transport, int from, Posted& posted, const Header& header, std::span<std::byte> data);
+  void deliver_to(int from, Posted& posted, const Header& header, std::span<std::byte> data);
   void receive_data(Transport& transport, Incoming incoming);
-  void complete(Transport& transport, Incoming& incoming);
+  void complete(Incoming& incoming);
   void finish(executor::NodeRef node, std::exception_ptr error = nullptr);
   void fail_posted(int from, const std::exception_ptr& error);
   void hold_back(Transport& transport);
