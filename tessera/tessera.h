@@ -30,6 +30,7 @@
 #include "tessera/device/selection/preferences.h"
 #include "tessera/device/to_string.h"
 #include "tessera/dist/map.h"
+#include "tessera/dist/rank_trace.h"
 #include "tessera/dist/world.h"
 #include "tessera/grad/custom.h"
 #include "tessera/grad/grad.h"

@@ -19,9 +19,10 @@ class TileExchange;
 
 /// Access to members of World and Pending.
 struct WorldAccess {
-  static Communicator* communicator(World& world);  ///< null: one rank
-  static DeviceGroups& groups(World& world);        ///< only with several ranks
-  static TileExchange& tiles(World& world);         ///< only with several ranks
+  static Communicator* communicator(World& world);                 ///< null: one rank
+  static DeviceGroups& groups(World& world);                       ///< only with several ranks
+  static TileExchange& tiles(World& world);                        ///< only with several ranks
+  static const std::vector<int>& local_ranks(const World& world);  ///< the ranks of this machine
   /// `result` contains the result of a collective after its end. Without `command`, it has ended.
   static Pending pending(std::shared_ptr<const Communicator::Command> command, Array result);
 };

@@ -22,12 +22,13 @@ std::string to_string(const Call& c) {
     case Collective::region:
       return c.line == 0 ? "fetch" : fmt::format("the end of a region after the task at {}:{}", c.file, c.line);
     case Collective::end: return "the end of the job";
+    case Collective::trace:
     case Collective::barrier:
     case Collective::all_gather:
     case Collective::agree: break;
   }
   if (c.step != 0) text += fmt::format(" {}", c.step);
-  if (c.kind != Collective::barrier && c.kind != Collective::agree)
+  if (c.kind != Collective::barrier && c.kind != Collective::agree && c.kind != Collective::trace)
     text += fmt::format(" of {} {}", c.count, dtype_name(c.dtype));
   if (c.line != 0) text += fmt::format(" at {}:{}", c.file, c.line);
   return text;

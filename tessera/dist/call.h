@@ -20,6 +20,7 @@ enum class Collective : std::uint8_t {
   agree,
   training_step,
   map,
+  trace,   ///< the begin or the end of a trace of all ranks
   region,  ///< the end of a region of tasks
   take,    ///< no collective: a rank asks rank 0 for an item of map()
   tiles,   ///< no collective: a region of tasks waits for tiles of other ranks

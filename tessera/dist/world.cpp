@@ -20,6 +20,7 @@
 #include "tessera/dist/mpi_transport.h"
 #include "tessera/dist/thread_transport.h"
 #include "tessera/dist/tile_exchange.h"
+#include "tessera/task/trace_hooks.h"
 
 namespace tessera::dist {
 
@@ -66,6 +67,7 @@ struct World::State {
   std::shared_ptr<const tessera::detail::RankPlaces> places;  ///< all devices, when they have been exchanged
   std::unique_ptr<Communicator> communicator;                 ///< null: one rank
   std::vector<RankInfo> ranks;
+  std::vector<int> local_ranks;  ///< ranks of this machine
   int rank = 0, size = 1, local_rank = 0, local_size = 0;
   std::string name;
   /// A sum that start_sum has started.
@@ -95,6 +97,7 @@ struct World::State {
 Communicator* WorldAccess::communicator(World& world) { return world.state_->communicator.get(); }
 DeviceGroups& WorldAccess::groups(World& world) { return *world.state_->groups; }
 TileExchange& WorldAccess::tiles(World& world) { return *world.state_->tiles; }
+const std::vector<int>& WorldAccess::local_ranks(const World& world) { return world.state_->local_ranks; }
 
 void World::State::introduce(bool divides_cores) {
   Introduction mine;
@@ -123,6 +126,7 @@ void World::State::introduce(bool divides_cores) {
     ranks.push_back({.rank = k, .host = other.host, .process = other.process});
     if (ranks.back().host != host || std::strcmp(other.boot, mine.boot) != 0) continue;
     if (k == rank) local_rank = local_size;
+    local_ranks.push_back(k);
     ++local_size;
     if (std::strcmp(other.affinity, mine.affinity) == 0) ++same_cores;
     if (other.process != mine.process) communicator->watch(k, other.process, other.start);
@@ -134,6 +138,7 @@ void World::State::introduce(bool divides_cores) {
   }
   // A wait that keeps its core is faster, but other ranks may need the core.
   if (communicator && same_cores <= os::usable_cores()) communicator->keep_cores();
+  if (divides_cores && size > 1) tessera::detail::tracing::rank_of_process = rank;
   if (divides_cores) os::set_machine_share({static_cast<unsigned>(local_rank), same_cores});
 }
 

@@ -37,7 +37,8 @@ const char* colour_of(State state) {
 }
 
 std::string label_of(const TracedTask& t) {
-  std::string label = fmt::format("{}\\n{}, {}", escaped(t.name), to_string(t.device), to_string(t.state));
+  const std::string what = t.message ? fmt::format("{} bytes", t.message->bytes) : to_string(t.device);
+  std::string label = fmt::format("{}\\n{}, {}", escaped(t.name), what, to_string(t.state));
   if (t.begun != 0 && t.ended != 0) label += fmt::format(", {:.3f} ms", double(t.worked) * 1e-6);
   return label;
 }

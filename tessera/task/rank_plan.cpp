@@ -47,6 +47,8 @@ class MessageNode final : public TaskNode {
         by_(by),
         access_(array, mode) {
     end_later();
+    if (trace_id() != 0) [[unlikely]]
+      tracing::is_message(*this, sends, peer, array.bytes());
   }
   ~MessageNode() override { forget_data(); }
   std::string name() const override {

@@ -12,14 +12,46 @@
 
 namespace tessera {
 
+namespace {
+
+std::vector<RankTraffic> traffic_of(const detail::tracing::Timeline& all) {
+  std::map<int, RankTraffic> ranks;
+  std::map<int, std::vector<std::pair<std::int64_t, std::int64_t>>> expected;  // when receives began and ended
+  for (const auto& [number, t] : all.tasks) {
+    if (!t.message) continue;
+    RankTraffic& r = ranks[t.message->peer];
+    r.rank = t.message->peer;
+    if (!t.message->sends && t.begun != 0) expected[r.rank].emplace_back(t.begun, t.ended != 0 ? t.ended : all.until);
+    if (t.state != detail::tracing::State::ended) continue;
+    (t.message->sends ? r.sent : r.received) += 1;
+    (t.message->sends ? r.sent_bytes : r.received_bytes) += t.message->bytes;
+  }
+  for (auto& [rank, spans] : expected) {
+    std::ranges::sort(spans);
+    std::int64_t total = 0, until = 0;
+    for (const auto& [begin, end] : spans) {
+      if (end > until) total += end - std::max(begin, until);
+      until = std::max(until, end);
+    }
+    ranks[rank].waited = double(total) * 1e-9;
+  }
+  std::vector<RankTraffic> sorted;
+  for (const auto& [rank, r] : ranks) sorted.push_back(r);
+  return sorted;
+}
+
+}  // namespace
+
 TaskSummary summary() {
   using namespace detail::tracing;
   const RecordedEvents recorded = recorded_events("summary");
   const Timeline all = timeline_of(recorded);
   TaskSummary s;
   s.dropped = recorded.dropped;
+  s.ranks = traffic_of(all);
   std::map<std::pair<std::string, Device>, TaskTimes> times;
   for (const auto& [number, t] : all.tasks) {
+    if (t.message) continue;
     ++s.made;
     switch (t.state) {
       case State::not_begun: ++s.not_begun; continue;
@@ -75,6 +107,13 @@ std::string to_string(const TaskSummary& s) {
   if (!s.times.empty()) line("task", "device", "count", "mean", "min", "max", "total");
   for (const TaskTimes& t : s.times)
     line(t.name, to_string(t.device), t.count, time(t.mean), time(t.min), time(t.max), time(t.total));
+  if (!s.ranks.empty())
+    text += fmt::format("{:<6}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}\n", "rank", "sent", "bytes", "received", "bytes",
+                        "waited");
+  for (const RankTraffic& r : s.ranks)
+    text += fmt::format("{:<6}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}\n", r.rank, r.sent,
+                        config::format_bytes(r.sent_bytes), r.received, config::format_bytes(r.received_bytes),
+                        time(r.waited));
   text += fmt::format("copies: {} fetched ({}), {} written back ({}), {} evicted ({})\n", s.copies.fetched,
                       config::format_bytes(s.copies.fetched_bytes), s.copies.written_back,
                       config::format_bytes(s.copies.written_back_bytes), s.copies.evicted,

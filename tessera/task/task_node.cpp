@@ -376,6 +376,8 @@ executor::Node::Completion TaskNode::run_on(Device device) {
   if (!is_built_in(device.backend)) return end_of_device_work(device);
   if (!ends_later()) [[likely]]
     return Completion::now;
+  if (trace_id_ != 0) [[unlikely]]
+    tracing::function_returned(*this);
   start_later();
   return Completion::later;
 }

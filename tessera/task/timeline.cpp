@@ -48,6 +48,8 @@ class Reader {
         if (!open_.empty()) open_.back().to = e.device;
         close(Span::What::copy, e.at);
         break;
+      case Kind::sends:
+      case Kind::receives: all_.tasks[e.task].message = {e.kind == Kind::sends, e.peer, e.other}; break;
       case Kind::launch_ends: close(Span::What::launch, e.at); break;
     }
   }
@@ -110,12 +112,13 @@ Timeline timeline_of(const RecordedEvents& recorded) {
   for (auto& [number, t] : all.tasks) {
     all.order.push_back(number);
     if (t.begun != 0 && t.ended == 0) t.state = State::running;
+    if (t.message && t.ended != 0) t.worked = t.ended - t.begun;
   }
   std::ranges::sort(all.order);
   // The times assume that a device executes one task at a time.
   std::vector<TracedTask*> went_on;
   for (auto& [number, t] : all.tasks)
-    if (t.went_on) went_on.push_back(&t);
+    if (t.went_on && !t.message) went_on.push_back(&t);
   std::ranges::sort(went_on, {}, [&](const TracedTask* t) { return t->ended != 0 ? t->ended : all.until; });
   std::map<Device, std::int64_t> free;
   for (TracedTask* t : went_on) {

@@ -3,6 +3,7 @@
 // Internal.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -27,6 +28,13 @@ struct TracedTask {
   std::int64_t worked = 0;
   std::int64_t device_begun = 0;  ///< if went_on is true: the time when the device had finished earlier work
   int thread = -1;                ///< index of the executing thread
+  /// The task is a message to or from a rank.
+  struct Message {
+    bool sends;
+    int peer;
+    std::uint64_t bytes;
+  };
+  std::optional<Message> message;
 };
 
 struct Span {

@@ -20,7 +20,8 @@ struct detail::TraceState {
   std::filesystem::path path;  // empty if there is no file
   std::int64_t since = 0;
   std::uint32_t generation = os::fork_generation();  // child processes do not write the files of their parent
-  bool under_way = false;                            // the file is being written; guarded by Traces::lock
+  bool by_environment = false;
+  bool under_way = false;  // the file is being written; guarded by Traces::lock
 };
 
 namespace {
@@ -45,24 +46,33 @@ void writing(const Write& write) {
   }
 }
 
-/// A stream buffer that writes directly to a file object, which has a buffer itself.
+/// A stream buffer that passes text on: to a file object, which has a buffer itself.
 class Buffer : public std::streambuf {
  public:
-  explicit Buffer(os::AtomicFile& file) : file_(file) {}
+  explicit Buffer(const Callback<void(std::string_view)>& write) : write_(write) {}
 
  private:
   int_type overflow(int_type c) override {
     if (c == traits_type::eof()) return 0;
     const char letter = traits_type::to_char_type(c);
-    file_.write({&letter, 1});
+    write_({&letter, 1});
     return c;
   }
   std::streamsize xsputn(const char* text, std::streamsize size) override {
-    file_.write({text, static_cast<std::size_t>(size)});
+    write_({text, static_cast<std::size_t>(size)});
     return size;
   }
-  os::AtomicFile& file_;
+  const Callback<void(std::string_view)>& write_;
 };
+
+/// Calls `write` with a stream whose text `to` gets.
+template <class Write>
+void stream(const Callback<void(std::string_view)>& to, const Write& write) {
+  Buffer buffer(to);
+  std::ostream stream(&buffer);
+  stream.exceptions(std::ios::badbit);  // rethrow exceptions of `to`
+  write(stream);
+}
 
 void write_json(std::ostream& to, std::int64_t since) {
   const detail::tracing::RecordedEvents recorded = detail::tracing::recorded_events("trace");
@@ -72,6 +82,7 @@ void write_json(std::ostream& to, std::int64_t since) {
 std::shared_ptr<Traced> begin(const std::filesystem::path& path, bool by_environment) {
   auto state = std::make_shared<Traced>();
   if (!path.empty()) {
+    state->by_environment = by_environment;
     state->path = std::filesystem::absolute(path);  // because the program may change its working directory
     writing([&] { os::require_writable(path, rules); });
   }
@@ -101,12 +112,11 @@ void end(Traced& state) {
     ~Stop() { detail::tracing::stop_recording(); }
   } const stop;
   if (state.path.empty()) return;
+  const int rank = detail::tracing::rank_of_process;
+  const bool of_rank = state.by_environment && rank >= 0;
   writing([&] {
-    os::AtomicFile file(state.path, rules);
-    Buffer buffer(file);
-    std::ostream to(&buffer);
-    to.exceptions(std::ios::badbit);  // rethrow exceptions of `write`
-    write_json(to, state.since);
+    os::AtomicFile file(of_rank ? detail::tracing::file_of_rank(state.path, rank) : state.path, rules);
+    stream([&](std::string_view text) { file.write(text); }, [&](std::ostream& to) { write_json(to, state.since); });
     file.commit();
   });
 }
@@ -137,6 +147,20 @@ std::string Trace::json() const {
   std::ostringstream text;
   write_json(text, state_->since);
   return text.str();
+}
+
+std::int64_t detail::TraceAccess::since(const Trace& trace) { return trace.state_->since; }
+
+std::uint64_t detail::TraceAccess::write_events(const Trace& trace, const tracing::RankOfTrace& rank,
+                                                const Callback<void(std::string_view)>& to) {
+  const tracing::RecordedEvents recorded = tracing::recorded_events("trace");
+  stream(to, [&](std::ostream& s) { tracing::write_events(s, tracing::timeline_of(recorded), since(trace), rank); });
+  return recorded.dropped;
+}
+
+std::filesystem::path detail::tracing::file_of_rank(const std::filesystem::path& file, int rank) {
+  std::filesystem::path path = file;
+  return path.replace_extension(".rank" + std::to_string(rank) + file.extension().string());
 }
 
 void detail::tracing::trace_until_exit(const std::string& file) { begin(file, true); }

@@ -20,7 +20,8 @@ namespace tessera {
 
 namespace detail {
 struct TraceState;
-}
+struct TraceAccess;
+}  // namespace detail
 
 /// Records what tasks do while the object exists. Each task needs about 200 bytes. All events together need at most 1
 /// GiB; further events are dropped and counted. Several objects can exist at the same time. Created by `trace`.
@@ -42,6 +43,7 @@ class [[nodiscard]] Trace {
   std::string json() const;
 
  private:
+  friend struct detail::TraceAccess;
   std::shared_ptr<detail::TraceState> state_;
 };
 
@@ -51,7 +53,8 @@ class [[nodiscard]] Trace {
 /// are recorded. Throws ArgumentError immediately if the file cannot be written.
 ///
 /// If the environment variable TESSERA_TASK_TRACE is set to a file name, the whole program is traced. Processes created
-/// by fork are not traced.
+/// by fork are not traced. The ranks of a dist::World write files of their own: "run.rank2.json" for "run.json".
+/// dist::trace writes one file for all ranks.
 [[nodiscard]] inline Trace trace(const std::string& file) { return Trace(file); }
 /// Records a trace without writing a file, for `dot`, `summary` and `json`.
 [[nodiscard]] inline Trace trace() { return Trace(); }
@@ -69,14 +72,24 @@ struct TaskTimes {
   std::uint64_t count = 0;                       ///< The number of tasks.
   double mean = 0, min = 0, max = 0, total = 0;  ///< The mean, shortest, longest and total time.
 };
+/// Tiles of block arrays that this process has sent to another rank, and received from it, during a trace.
+struct RankTraffic {
+  int rank = 0;                                      ///< The other rank.
+  std::uint64_t sent = 0, received = 0;              ///< The number of completed messages.
+  std::uint64_t sent_bytes = 0, received_bytes = 0;  ///< Their size, without headers.
+  /// Time in seconds in which at least one tile from this rank was expected: its memory was ready, but its data had not
+  /// arrived.
+  double waited = 0;
+};
 /// Statistics of all recorded tasks.
 struct TaskSummary {
   /// Number of tasks; `ended` includes `failed`, `skipped` and `cancelled`.
   std::uint64_t made = 0, ended = 0, running = 0, not_begun = 0;
   /// Number of tasks that threw, that were skipped because a dependency failed, and that were cancelled.
   std::uint64_t failed = 0, skipped = 0, cancelled = 0;
-  std::vector<TaskTimes> times;  ///< times of completed tasks, in descending order of the total
-  TaskCopies copies;             ///< copies since recording began
+  std::vector<TaskTimes> times;    ///< times of completed tasks, in descending order of the total
+  std::vector<RankTraffic> ranks;  ///< messages by rank; they are not counted as tasks
+  TaskCopies copies;               ///< copies since recording began
   double waited = 0;          ///< total time in seconds in which threads waited for tasks without running other tasks
   std::uint64_t dropped = 0;  ///< number of events that were dropped because the memory limit was reached
 };

@@ -23,6 +23,7 @@
 namespace tessera::detail::tracing {
 
 constinit std::atomic<std::uint64_t> observer_bits = ~std::uint64_t{0};
+constinit std::atomic<int> rank_of_process = -1;
 
 namespace {
 
@@ -202,6 +203,14 @@ void ends(const TaskNode& task) noexcept {
     add({.kind = Kind::ends, .state = state, .device = task.device(), .task = task.trace_id(), .at = now()});
   }
   if ((who & watched) != 0) watchdog::ends(task);
+}
+
+void is_message(const TaskNode& task, bool sends, int peer, std::uint64_t bytes) noexcept {
+  if ((bits() & recorded) == 0) return;
+  add({.kind = sends ? Kind::sends : Kind::receives,
+       .peer = static_cast<std::uint16_t>(peer),
+       .task = task.trace_id(),
+       .other = bytes});
 }
 
 void gone(const TaskNode& task) noexcept {

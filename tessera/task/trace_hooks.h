@@ -55,6 +55,9 @@ void begins(const TaskNode& task) noexcept;
 /// Called when the function has returned. Its work on the device may continue.
 void function_returned(const TaskNode& task) noexcept;
 void ends(const TaskNode& task) noexcept;
+/// Called if the task is a message to or from a rank. It begins when its tile may be read or written, and ends when the
+/// data have been transferred.
+void is_message(const TaskNode& task, bool sends, int peer, std::uint64_t bytes) noexcept;
 /// Called when the task is destroyed. The task may not have been submitted.
 void gone(const TaskNode& task) noexcept;
 
@@ -92,7 +95,9 @@ enum class Kind : std::uint8_t {
   copy_begins,        // device: source; other: bytes
   copy_ends,          // device: destination
   launch_begins,      // text: name of the kernel
-  launch_ends         //
+  launch_ends,        //
+  sends,
+  receives  // the task is a message; other: bytes
 };
 enum class State : std::uint8_t { not_begun, running, ended, failed, skipped, cancelled };
 const char* to_string(State state);
@@ -101,6 +106,7 @@ struct Event {
   State state = State::not_begun;
   bool order_only = false;  ///< for `after`: the result is not needed
   std::uint16_t text = 0;   ///< number of bytes of text after the event; set by the log
+  std::uint16_t peer = 0;   ///< for messages: the other rank
   Device device;
   std::uint64_t task = 0, other = 0;
   std::int64_t at = 0;
@@ -153,6 +159,8 @@ void stop_recording() noexcept;
 /// Reads the environment variables once per process. Throws ArgumentError if they are invalid, including on later
 /// calls.
 void read_environment();
+/// The rank of this process among several, or -1. It becomes part of the names of files that TESSERA_TASK_TRACE names.
+extern constinit std::atomic<int> rank_of_process;
 /// Starts a trace that is written when the program ends (trace.cpp). Called by read_environment(). Throws ArgumentError
 /// if `file` cannot be written.
 void trace_until_exit(const std::string& file);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
 
+#include <filesystem>
 #include <iostream>
 
 #include "tessera/dist/thread_transport.h"
@@ -19,7 +20,7 @@ const test::DocsPage& page() {
 }
 
 TEST(MachinesDocs, EveryBlockIsCompiled) {
-  page().expect_blocks_in("tests/dist/machines_docs_test.cpp", 5);
+  page().expect_blocks_in("tests/dist/machines_docs_test.cpp", 6);
   page().expect_blocks_in("tests/dist/mpi/own_world.cpp", 1, "c++");
 }
 
@@ -106,6 +107,16 @@ float everywhere = norm.fetch();                            // from the last ran
 std::vector<double> widths{0.5, 1, 2, 4, 8};
 std::vector<double> areas = dist::map(world, widths, [](double w) { return w * w; });   // in order, on all ranks
 
+auto seen = dist::trace(world, "ranks.json");               // on all ranks
+BlockArray u = transpose(cholesky(c));
+std::string table = to_string(summary());                   // of this rank: tasks, and messages by rank
+seen.stop();                                                // rank 0 writes the file
+
+    EXPECT_EQ(max(u).item<float>(), largest);
+    EXPECT_NE(table.find("factor"), std::string::npos) << table;
+    if (world.first()) {
+      EXPECT_TRUE(std::filesystem::remove("ranks.json"));
+    }
     EXPECT_EQ(areas, (std::vector<double>{0.25, 1, 4, 16, 64}));
     return std::tuple(largest, first.to_vector<float>(), everywhere);
   };

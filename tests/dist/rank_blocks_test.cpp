@@ -9,10 +9,12 @@
 
 #include "tessera/dist/array_collectives.h"
 #include "tessera/dist/map.h"
+#include "tessera/dist/rank_trace.h"
 #include "tessera/dist/tile_exchange.h"
 #include "tessera/task/block_access.h"
 #include "tessera/task/trace.h"
 #include "tests/dist/worlds.h"
+#include "tests/task/trace_events.h"
 
 using namespace tessera;
 using testing::HasSubstr;
@@ -235,6 +237,28 @@ std::uint64_t cholesky_bytes(const BlockArray& a) {
   return bytes;
 }
 
+/// The bytes that a product sends: a tile of a to the other ranks of its row of the grid, and a tile of b to those of
+/// its column.
+std::uint64_t product_bytes(const BlockArray& a, const BlockArray& b, const BlockArray& c) {
+  std::uint64_t total = 0;
+  const auto tiles = [](const BlockArray& x, int axis) { return x.shape()[axis] / x.tile_shape()[axis]; };
+  for (std::int64_t k = 0; k < tiles(a, 1); ++k) {
+    for (std::int64_t i = 0; i < tiles(a, 0); ++i) {
+      std::set<int> readers;
+      for (std::int64_t j = 0; j < tiles(c, 1); ++j) readers.insert(c.tile(i, j).owner());
+      readers.erase(a.tile(i, k).owner());
+      total += readers.size() * static_cast<std::uint64_t>(a.tile_shape()[0] * a.tile_shape()[1] * 4);
+    }
+    for (std::int64_t j = 0; j < tiles(b, 1); ++j) {
+      std::set<int> readers;
+      for (std::int64_t i = 0; i < tiles(c, 0); ++i) readers.insert(c.tile(i, j).owner());
+      readers.erase(b.tile(k, j).owner());
+      total += readers.size() * static_cast<std::uint64_t>(b.tile_shape()[0] * b.tile_shape()[1] * 4);
+    }
+  }
+  return total;
+}
+
 TEST(RankBlocks, TilesAreSentOnce) {
   for (const int n : test::rank_counts())
     test::on_ranks(n, [&](dist::World& world) {
@@ -249,6 +273,11 @@ TEST(RankBlocks, TilesAreSentOnce) {
       cholesky_into(copy);
       const std::uint64_t extra = n == 1 ? 0 : static_cast<std::uint64_t>(n - 1) * 12 * 4;  // the failures are gathered
       EXPECT_EQ(sent_by_all() - before, (n == 1 ? 0 : cholesky_bytes(a)) + extra);
+      const BlockArray left = BlockArray::ones({72, 48}, {8, 8}, DType::f32, places(world));
+      const BlockArray right = BlockArray::ones({48, 40}, {8, 4}, DType::f32, places(world));
+      const std::uint64_t before_product = sent_by_all();
+      const BlockArray product = matmul(left, right);
+      EXPECT_EQ(sent_by_all() - before_product, n == 1 ? 0 : product_bytes(left, right, product));
     });
 }
 
@@ -643,21 +672,113 @@ TEST(RankBlocks, ALostDeviceIsAnErrorOnAllRanks) {
   });
 }
 
-TEST(RankBlocks, TracesNameThePeers) {
-  const int n = test::launched_world != nullptr ? test::launched_world->size() : 2;
-  std::atomic<bool> traced = false;
+/// Each tile of a column is read by the task of the next, so that each rank sends and receives.
+void exchange_tiles(const BlockArray& column) {
+  const std::int64_t tiles = column.shape()[0] / column.tile_shape()[0];
+  Region r;
+  for (std::int64_t i = 0; i < tiles; ++i)
+    r.spawn(
+        {.name = "add"}, [](const Array& x, Array& t) { t += x; }, in(column.tile((i + 1) % tiles, 0)),
+        inout(column.tile(i, 0)));
+  r.wait();
+}
+
+TEST(RankBlocks, SummariesCountMessagesByRank) {
+  const int n = test::launched_world != nullptr ? test::launched_world->size() : 3;
   test::on_ranks(n, [&](dist::World& world) {
-    const BlockArray a = BlockArray::zeros({4, 2}, {2, 2}, DType::f32, places(world), by_rows());
+    const BlockArray column = BlockArray::zeros({4 * n, 2}, {2, 2}, DType::f32, places(world), by_rows());
+    world.barrier();
     const Trace seen = trace();
-    Region r;
-    r.spawn([](const Array& x, Array& t) { t += x; }, in(a.tile(0, 0)), inout(a.tile(1, 0)));
-    r.wait();
-    const std::string text = to_string(summary());
-    if (text.find("send to rank") != text.npos || text.find("receive from rank") != text.npos) traced = true;
-    if (n == 1) traced = true;
+    world.barrier();
+    const std::uint64_t before = world.sent_tile_bytes();
+    exchange_tiles(column);
+    const std::vector<std::uint64_t> sent = world.gather(world.sent_tile_bytes() - before);
+    const TaskSummary all = summary();
+    world.barrier();
+    // The ranks of one process have the same summary.
+    const bool shared = test::launched_world == nullptr;
+    std::uint64_t counted = 0, received = 0;
+    for (const RankTraffic& r : all.ranks) {
+      counted += r.sent_bytes, received += r.received_bytes;
+      EXPECT_TRUE(shared || r.rank != world.rank());
+      EXPECT_EQ(r.waited > 0, r.received > 0);
+    }
+    const std::uint64_t total = std::accumulate(sent.begin(), sent.end(), std::uint64_t{0});
+    EXPECT_EQ(counted, shared ? total : sent[static_cast<std::size_t>(world.rank())]);
+    EXPECT_EQ(received, counted) << "the exchange is symmetric";
+    EXPECT_EQ(total > 0, n > 1);
+    EXPECT_EQ(all.made, static_cast<std::uint64_t>(shared ? 2 * n : 2)) << "messages are not counted as tasks";
+    EXPECT_EQ(to_string(all).find("received") != std::string::npos, n > 1);
+  });
+}
+
+TEST(RankBlocks, TracesContainAllRanks) {
+  const int n = test::launched_world != nullptr ? test::launched_world->size() : 3;
+  const bool shared = test::launched_world == nullptr;
+  test::on_ranks(n, [&](dist::World& world) {
+    const std::string file = world.broadcast(test::file_of("ranks.json").string());
+    EXPECT_THROW(static_cast<void>(dist::trace(world, "/missing-folder/run.json")), ArgumentError);
+    dist::RankTrace seen = dist::trace(world, file);
+    const BlockArray column = BlockArray::zeros({4 * n, 2}, {2, 2}, DType::f32, places(world), by_rows());
+    for (int repeats = 0; repeats < 5; ++repeats) exchange_tiles(column);
+    seen.stop();
+    seen.stop();
+    if (!world.first()) return world.barrier();
+    const std::vector<test::json> events = test::checked(test::content_of(file));
+    std::set<std::string> names;
+    using Times = std::vector<double>;
+    std::map<std::pair<int, int>, Times> sends, receives;  // by sender and receiver
+    std::map<std::string, int> tasks;
+    for (const test::json& e : events) {
+      const int rank = e.at("pid").get<int>() / 1000;
+      if (e.at("name") == "process_name") names.insert(e.at("args").at("name"));
+      if (e.at("ph") == "X" && e.at("cat") == "task") ++tasks[std::to_string(rank) + e.at("name").get<std::string>()];
+      if (e.value("cat", "") != "message") continue;
+      const std::string name = e.at("name");
+      const int peer = std::stoi(name.substr(name.rfind(' ')));
+      if (name.starts_with("send") && e.at("ph") == "b") sends[{rank, peer}].push_back(e.at("ts"));
+      if (name.starts_with("receive") && e.at("ph") == "e") receives[{peer, rank}].push_back(e.at("ts"));
+    }
+    for (int r = 0; r < n && !shared; ++r) {
+      EXPECT_TRUE(names.contains("rank " + std::to_string(r) + ": threads"));
+      EXPECT_EQ(names.contains("rank " + std::to_string(r) + ": messages"), n > 1);
+      EXPECT_EQ(tasks[std::to_string(r) + "add"], 10);
+    }
+    if (shared) {
+      EXPECT_TRUE(names.contains("threads"));
+      EXPECT_TRUE(names.contains("messages"));
+      EXPECT_EQ(tasks["0add"], 10 * n);
+    } else {
+      EXPECT_EQ(sends.size(), receives.size());
+      for (auto& [pair, begins] : sends) {
+        Times& ends = receives[pair];
+        ASSERT_EQ(begins.size(), ends.size()) << pair.first << " to " << pair.second;
+        std::ranges::sort(begins);
+        std::ranges::sort(ends);
+        for (std::size_t i = 0; i < ends.size(); ++i) EXPECT_GT(ends[i], begins[i]);
+      }
+    }
+    std::filesystem::remove(file);
     world.barrier();
   });
-  EXPECT_TRUE(traced || test::launched_world != nullptr);
+}
+
+TEST(RankBlocks, AnExceptionWritesTheTraceOfEachRank) {
+  const int n = test::launched_world != nullptr ? test::launched_world->size() : 2;
+  test::on_ranks(n, [&](dist::World& world) {
+    const std::string file = world.broadcast(test::file_of("left.json").string());
+    try {
+      const dist::RankTrace seen = dist::trace(world, file);
+      throw std::runtime_error("left");
+    } catch (const std::runtime_error&) {}
+    EXPECT_FALSE(std::filesystem::exists(file));
+    if (test::launched_world != nullptr || world.first()) {
+      const std::string mine = file.substr(0, file.size() - 4) + "rank" + std::to_string(world.rank()) + ".json";
+      test::checked(test::content_of(mine));
+      std::filesystem::remove(mine);
+    }
+    world.barrier();
+  });
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ inline std::vector<json> checked(const std::string& text) {
     return static_cast<std::int64_t>(std::llround(e.at(field).get<double>() * 1000));
   };
   std::map<std::pair<int, int>, Row> rows;
-  std::map<int, std::pair<std::vector<json>, std::vector<json>>> arrows;
+  std::map<std::int64_t, std::pair<std::vector<json>, std::vector<json>>> arrows;
   for (const json& e : events) {
     const std::string kind = e.at("ph");
     if (kind == "M" && e.at("name") == "thread_name") rows[{e.at("pid"), e.at("tid")}].named = true;
@@ -97,13 +97,13 @@ inline json named(const std::vector<json>& events, const std::string& name) {
 }
 /// Returns true if an arrow goes from the end of `from` to the beginning of `to`.
 inline bool arrow(const std::vector<json>& events, const json& from, const json& to, const char* name = nullptr) {
-  std::set<int> begun;
+  std::set<std::int64_t> begun;
   for (const json& e : events)
     if (e.at("ph") == "s" && e.at("pid") == from.at("pid") && e.at("tid") == from.at("tid") &&
         std::abs(e.at("ts").get<double>() - from.at("ts").get<double>() - from.at("dur").get<double>()) < 0.0025)
-      begun.insert(e.at("id").get<int>());
+      begun.insert(e.at("id").get<std::int64_t>());
   return std::ranges::any_of(events, [&](const json& e) {
-    return e.at("ph") == "f" && e.at("bp") == "e" && begun.contains(e.at("id").get<int>()) &&
+    return e.at("ph") == "f" && e.at("bp") == "e" && begun.contains(e.at("id").get<std::int64_t>()) &&
            e.at("pid") == to.at("pid") && e.at("tid") == to.at("tid") && e.at("ts") == to.at("ts") &&
            (name == nullptr || e.at("name") == name);
   });
