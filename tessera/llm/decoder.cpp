@@ -8,6 +8,7 @@
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/llm/past.h"
 
 namespace tessera {
 
@@ -53,7 +54,7 @@ const Array& Decoder::run_parts(std::int32_t token, const Array* in_memory) {
     const auto work = [&] {
       part.result = model_
                         .run_part(layers, i == 0 ? part.inputs->slice(0, 0, 1) : *part.x,
-                                  Position(part.inputs->slice(0, 1, 2)), cache_, false)
+                                  Llama::Past(Position(part.inputs->slice(0, 1, 2)), cache_), {})
                         .eval();
     };
     const Storage* const memory = cache_.keys_[layers.begin].view().storage.get();

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tessera/llm/load_weights.h"
+#include "tessera/llm/past.h"
 #include "tessera/ops/top_k.h"
 #include "tessera/ops/transformer_layer.h"
 
@@ -196,7 +197,7 @@ void Llama::prepare() const {
   for (const Part& part : parts_) {
     const Array input = part.begin == 0 ? Array::zeros({1}, DType::i32, part.device)
                                         : Array::zeros({1, config_.width}, DType::f32, part.device);
-    run_part(part, input, Position(Array::zeros({1}, DType::i32, part.device)), cache, false).eval();
+    run_part(part, input, Past(Position(Array::zeros({1}, DType::i32, part.device)), cache), {}).eval();
   }
   for (const Device device : std::set(devices_.begin(), devices_.end())) current_queue(device).finish();
 }
@@ -239,6 +240,10 @@ void Llama::check_tokens(std::span<const std::int32_t> tokens, const KeyValueCac
                                   {"room", std::to_string(cache.capacity_)}},
                          .wrong = "the tokens do not fit into the cache",
                          .remedy = "Use a larger cache, or truncate it"});
+  check_vocabulary(tokens);
+}
+
+void Llama::check_vocabulary(std::span<const std::int32_t> tokens) const {
   for (std::size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= config_.vocabulary)
       fail<ArgumentError>({.operation = "Llama::forward",
@@ -251,7 +256,8 @@ void Llama::check_tokens(std::span<const std::int32_t> tokens, const KeyValueCac
 Array Llama::forward(std::span<const std::int32_t> tokens, KeyValueCache& cache, bool all_logits) const {
   check_tokens(tokens, cache);
   Array x = Array::from(tokens, {}, device());
-  for (const Part& part : parts_) x = run_part(part, x.to(part.device), cache.length_, cache, all_logits);
+  for (const Part& part : parts_)
+    x = run_part(part, x.to(part.device), Past(cache.length_, cache), {.all = all_logits});
   cache.length_ += static_cast<std::int64_t>(tokens.size());
   return x;
 }
@@ -264,26 +270,27 @@ Array with(Array y, const std::optional<Array>& bias) { return bias ? y + *bias 
 /// division for positions, because float division could round wrongly at multiples of the original context.
 Array temperatures_of(const LlamaConfig& c, const Position& past, std::int64_t count, Device device) {
   const Array first = past.in_memory() ? past.memory() : Array::full({1}, past.number(), DType::i32, device);
-  const Array steps = (first + Array::arange(count, 0, 1, DType::i32, device)) / static_cast<int>(c.original_context);
+  const Array each = past.is_each() ? first : first + Array::arange(count, 0, 1, DType::i32, device);
+  const Array steps = each / static_cast<int>(c.original_context);
   return (log1p(steps.astype(DType::f32)) * c.temperature_scale + 1.0f).reshape({count, 1, 1});
 }
 
 }  // namespace
 
-Array Llama::attend(const Layer& l, ops::LinearInput& x, std::size_t i, const Position& past, KeyValueCache& cache,
+Array Llama::attend(const Layer& l, ops::LinearInput& x, std::size_t i, const Past& past,
                     const std::optional<Array>& temperatures) const {
   const LlamaConfig::Layer kind = config_.layer_kinds[i];
   ops::HeadOptions heads{config_.heads, config_.key_heads, config_.head_size};
   if (kind.rotates) {
     heads.rotary = l.rotary;
-    if (l.long_factors && cache.expected() > config_.original_context) heads.rotary->factors = l.long_factors;
+    if (l.long_factors && past.expected() > config_.original_context) heads.rotary->factors = l.long_factors;
   }
   heads.bias = l.qkv_bias, heads.query_norm = l.query_norm, heads.key_norm = l.key_norm;
   heads.epsilon = config_.norm_epsilon;
-  Array queries = ops::rotate_and_store(ops::linear(x, l.qkv), heads, past, cache.keys_[i], cache.values_[i]);
+  Array queries = past.store(i, ops::linear(x, l.qkv), heads);
   if (temperatures) queries = queries * *temperatures;
-  ops::LinearInput seen = ops::attention(queries, cache.keys_[i], cache.values_[i], past, config_.attention_scale,
-                                         kind.window, config_.attention_cap, l.attention_output);
+  ops::LinearInput seen =
+      past.attend(i, queries, config_.attention_scale, kind.window, config_.attention_cap, l.attention_output);
   const Array y = with(ops::linear(seen, {&l.attention_output, 1})[0], l.output_bias);
   return l.attention_post_norm ? rms_norm(y, *l.attention_post_norm, config_.norm_epsilon) : y;
 }
@@ -294,14 +301,13 @@ Array Llama::feed_forward(const Layer& l, ops::LinearInput& x) const {
   return l.feed_forward_post_norm ? rms_norm(y, *l.feed_forward_post_norm, config_.norm_epsilon) : y;
 }
 
-Array Llama::run_part(const Part& part, const Array& input, const Position& past, KeyValueCache& cache,
-                      bool all_logits) const {
+Array Llama::run_part(const Part& part, const Array& input, const Past& past, const WantedLogits& wanted) const {
   const std::int64_t count = input.shape(0);
   Array x = part.begin == 0 ? embedding_rows(embedding_, input) : input;
   if (part.begin == 0 && config_.embedding_scale != 1) x = x * config_.embedding_scale;
   std::optional<Array> temperatures;  // not needed within the original context, where all factors are 1
-  if (config_.temperature_scale != 0 && cache.capacity() > config_.original_context)
-    temperatures = temperatures_of(config_, past, count, part.device);
+  if (config_.temperature_scale != 0 && past.capacity() > config_.original_context)
+    temperatures = temperatures_of(config_, past.position, count, part.device);
   std::optional<Array> y;  // the output of the last part of a layer, which is added to x together with the next norm
   const auto normalised = [&](const Array& norm, std::span<const Weight> next) {
     ops::AddNorm both = ops::add_rms_norm(x, y, norm, config_.norm_epsilon, next);
@@ -311,13 +317,14 @@ Array Llama::run_part(const Part& part, const Array& input, const Position& past
   for (std::size_t i = part.begin; i < part.end; ++i) {
     const Layer& l = layers_[i];
     ops::LinearInput h = normalised(l.attention_norm, l.qkv);
-    y = attend(l, h, i, past, cache, temperatures);
+    y = attend(l, h, i, past, temperatures);
     ops::LinearInput f = normalised(l.feed_forward_norm, l.gate_up);
     y = feed_forward(l, f);
   }
   if (part.end < layers_.size()) return x + *y;
-  if (!all_logits && count > 1)
-    for (Array* rows : {&x, &*y}) *rows = rows->slice(0, count - 1, count);
+  if (wanted.rows && wanted.rows->size() == 0) return Array::zeros({0, config_.vocabulary}, DType::f32, part.device);
+  if (!wanted.all && (wanted.rows || count > 1))
+    for (Array* rows : {&x, &*y}) *rows = wanted.rows ? take(*rows, *wanted.rows) : rows->slice(0, count - 1, count);
   ops::LinearInput last = normalised(output_norm_, {&output_, 1});
   Array logits = ops::linear(last, {&output_, 1})[0];
   if (config_.output_cap > 0) logits = tanh(logits / config_.output_cap) * config_.output_cap;

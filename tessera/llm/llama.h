@@ -18,7 +18,10 @@ namespace tessera {
 
 namespace ops {
 class LinearInput;
-}
+struct PagedTokens;
+}  // namespace ops
+class PagedCache;
+struct SequencePiece;
 
 /// Called before each tensor is loaded, with its name, the number of bytes loaded so far, and the total number of
 /// bytes.
@@ -135,26 +138,40 @@ class Llama {
   /// is not in the vocabulary, or if the tokens do not fit in the cache.
   Array forward(std::span<const std::int32_t> tokens, KeyValueCache& cache, bool all_logits = false) const;
 
+  /// Reads tokens of several sequences in one step, and appends them to the sequences. Returns the logits of the last
+  /// token of each piece that wants them (pieces, vocabulary), in the order of the pieces. With weights in a quantised
+  /// format on the CPU, the bits of a sequence's logits do not depend on the other pieces, or on how its tokens are
+  /// divided into pieces. Throws ArgumentError if a piece has no tokens or a token that is not in the vocabulary, if a
+  /// sequence occurs twice, or if its pages have no room. The sequences are not changed if an error is thrown.
+  Array forward(std::span<const SequencePiece> pieces, PagedCache& cache) const;
+
  private:
   Llama();
   struct Layer;
   friend class Decoder;
   template <class Use>
   void for_each_part(const Use& use) const;
-  Array attend(const Layer& l, ops::LinearInput& x, std::size_t i, const Position& past, KeyValueCache& cache,
+  struct Past;
+  Array attend(const Layer& l, ops::LinearInput& x, std::size_t i, const Past& past,
                const std::optional<Array>& temperatures) const;
   Array feed_forward(const Layer& l, ops::LinearInput& x) const;
   void check_tokens(std::span<const std::int32_t> tokens, const KeyValueCache& cache) const;
+  void check_vocabulary(std::span<const std::int32_t> tokens) const;
+  void check_pieces(std::span<const SequencePiece> pieces) const;
   /// Consecutive layers on one device.
   struct Part {
     std::size_t begin, end;  ///< layers [begin, end)
     Device device;
   };
-  /// Runs the layers of a part for tokens whose first position is `past`. The input is ids (count,) for the first part,
-  /// and otherwise the result of the part before it, on this part's device. The result of the last part is the logits.
-  /// Writes the arrays of the cache but does not change its length.
-  Array run_part(const Part& part, const Array& input, const Position& past, KeyValueCache& cache,
-                 bool all_logits) const;
+  /// The tokens of a step whose logits are wanted: the last one, all, or those at these indices, i32 (count,).
+  struct WantedLogits {
+    bool all = false;
+    std::optional<Array> rows = {};
+  };
+  /// Runs the layers of a part. The input is ids (count,) for the first part, and otherwise the result of the part
+  /// before it, on this part's device. The result of the last part is the logits. Writes the arrays of the cache but
+  /// does not change its length.
+  Array run_part(const Part& part, const Array& input, const Past& past, const WantedLogits& wanted) const;
 
   LlamaConfig config_;
   std::vector<Device> devices_;  ///< the device of each layer

@@ -60,6 +60,7 @@ class PositionParameter {
   PositionParameter() = default;
   PositionParameter(const char* name, bool in_memory);
   ir::Value get() const;
+  ir::Value at(ir::Value token) const;  ///< the position of a token, if there is one for each
 
  private:
   ir::BufferRef memory_;
@@ -462,11 +463,12 @@ struct RotarySpec {
   RotaryPairs pairs = RotaryPairs::adjacent;
   bool rest = false, factors = false;
   bool in_memory = false;  ///< the position is an i32 in device memory (also in StoreSpec and AttentionSpec)
+  bool each = false;       ///< there is a position for each token
   bool magnitude = false;
   friend bool operator==(const RotarySpec&, const RotarySpec&) = default;
   std::size_t hash() const {
     return hash_of(
-        {static_cast<std::uint64_t>(x), static_cast<std::uint64_t>(pairs), rest, factors, in_memory, magnitude});
+        {static_cast<std::uint64_t>(x), static_cast<std::uint64_t>(pairs), rest, factors, in_memory, each, magnitude});
   }
 };
 ir::Function trace_rotary(const RotarySpec& spec);
@@ -518,6 +520,33 @@ AttentionSpec choose_attention(const Tiles& tiles, DType cache, std::int64_t hea
 /// recorded launch can be replayed at other positions, with the same result as a new launch.
 std::int64_t attention_parts(const AttentionSpec& spec, std::int64_t tokens, std::int64_t heads, std::int64_t group,
                              std::int64_t capacity);
+
+// paged_attention_kernels.cpp
+
+struct PagedAttentionSpec {
+  bool groups = false;  ///< one block for a group of tokens, instead of one token
+  DType cache = DType::f32;
+  std::uint32_t head_size = 64, threads = 16;
+  bool window = false, cap = false;
+  std::uint32_t queries = 1;  ///< for one token: heads with the same key head that a block computes
+  friend bool operator==(const PagedAttentionSpec&, const PagedAttentionSpec&) = default;
+  std::size_t hash() const {
+    return hash_of({groups, static_cast<std::uint64_t>(cache), head_size, threads, window, cap, queries});
+  }
+};
+ir::Function trace_paged_attention(const PagedAttentionSpec& spec);
+/// `group` is the number of heads with the same key head.
+PagedAttentionSpec choose_paged_attention(const Tiles& tiles, DType cache, std::int64_t head_size, std::int64_t group,
+                                          bool groups);
+struct PagedStoreSpec {
+  DType rows = DType::f32, cache = DType::f32;
+  bool transposed = false;  ///< keys
+  friend bool operator==(const PagedStoreSpec&, const PagedStoreSpec&) = default;
+  std::size_t hash() const {
+    return hash_of({static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(cache), transposed});
+  }
+};
+ir::Function trace_paged_store(const PagedStoreSpec& spec);
 
 // attention_tile_kernels.cpp
 

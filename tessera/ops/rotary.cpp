@@ -32,6 +32,20 @@ Position::Position(Array in_memory) {
   memory_ = std::move(in_memory);
 }
 
+Position Position::each(Array in_memory) {
+  if (in_memory.dtype() != DType::i32)
+    fail<DtypeError>({.operation = "Position::each",
+                      .with = {{"dtype", std::string(dtype_name(in_memory.dtype()))}},
+                      .wrong = "the array that contains the positions must have dtype i32"});
+  if (in_memory.rank() != 1 || !in_memory.contiguous())
+    fail<ShapeError>({.operation = "Position::each",
+                      .with = {{"shape", to_string(in_memory.shape())}},
+                      .wrong = "the array that contains the positions must be contiguous, with one axis"});
+  Position p(0);
+  p.memory_ = std::move(in_memory), p.is_each_ = true;
+  return p;
+}
+
 namespace ops {
 
 PositionParameter::PositionParameter(const char* name, bool in_memory) {
@@ -40,9 +54,8 @@ PositionParameter::PositionParameter(const char* name, bool in_memory) {
   else
     number_ = ir::scalar_param(name, DType::index);
 }
-ir::Value PositionParameter::get() const {
-  return number_.valid() ? number_ : ir::cast(DType::index, memory_.load(ir::index_literal(0)));
-}
+ir::Value PositionParameter::get() const { return number_.valid() ? number_ : at(ir::index_literal(0)); }
+ir::Value PositionParameter::at(ir::Value token) const { return ir::cast(DType::index, memory_.load(token)); }
 LaunchArgument argument(const Position& position) {
   if (position.in_memory()) return LaunchArgument(position.memory().view());
   return LaunchArgument::index(position.number());
@@ -86,15 +99,15 @@ ir::Function trace_rotary(const RotarySpec& spec) {
   const auto out = ir::buffer_param("out", spec.x, ir::Access::read_write);
   const RotaryParameters rotary(spec);
   const ir::Value head_size = ir::scalar_param("head_size", DType::index);
-  const PositionParameter first_position("first_position", spec.in_memory);
+  const PositionParameter first_position("first_position", spec.in_memory);  // or one for each token
   const ir::Value token_stride = ir::scalar_param("token_stride", DType::index),
                   head_stride = ir::scalar_param("head_stride", DType::index);
   const ir::Value i = ir::global_id(0), head = ir::global_id(1), token = ir::global_id(2);
   const ir::Value from = token * token_stride + head * head_stride, to = (token * ir::extent(1) + head) * head_size;
   auto rotate = [&] {
     const ir::Value a = adjacent ? 2 * i : i, b = adjacent ? 2 * i + 1 : i + rotary.pairs;
-    const auto [u, v] =
-        rotary.rotate(i, first_position.get() + token, load_at(x, from + a, {}), load_at(x, from + b, {}));
+    const ir::Value position = spec.each ? first_position.at(token) : first_position.get() + token;
+    const auto [u, v] = rotary.rotate(i, position, load_at(x, from + a, {}), load_at(x, from + b, {}));
     out.store(to + a, ir::cast(spec.x, u));
     out.store(to + b, ir::cast(spec.x, v));
   };
@@ -215,7 +228,8 @@ void check_rotary(const Rotary& how, std::int64_t head_size, const Position& fir
 RotarySpec rotary_arguments(const Rotary& how, DType x, std::int64_t head_size, bool in_memory, Device device,
                             std::vector<LaunchArgument>& args) {
   const std::int64_t dimensions = how.dimensions == 0 ? head_size : how.dimensions;
-  const RotarySpec spec{x, how.pairs, dimensions != head_size, how.factors.has_value(), in_memory, how.magnitude != 1};
+  const RotarySpec spec{x,         how.pairs, dimensions != head_size, how.factors.has_value(),
+                        in_memory, false,     how.magnitude != 1};
   const Frequencies f = frequencies(device, dimensions, how.base, how.scale);
   args.emplace_back(f.turns.view()), args.emplace_back(f.rest.view());
   if (how.factors) args.emplace_back(how.factors->as_contiguous().view());
@@ -243,13 +257,17 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
   check_rows_match("rotary", "x", x);
   const std::int64_t tokens = x.shape(0), heads = x.shape(1), head_size = x.shape(2);
   ops::check_rotary(how, head_size, first_position, tokens, x.device());
+  if (first_position.is_each() && first_position.memory().size() != tokens)
+    fail<ShapeError>({.operation = "rotary",
+                      .with = {{"x", to_string(x.shape())}, {"positions", to_string(first_position.memory().shape())}},
+                      .wrong = "there must be one position for each token"});
   const std::int64_t dimensions = how.dimensions == 0 ? head_size : how.dimensions;
   Array out = Array::empty(x.shape(), x.dtype(), x.device());
   if (x.size() == 0 || dimensions == 0) return operation.finish(x.size() == 0 ? out : x, rule);
   const Array rows = rows_of(x);
   std::vector<LaunchArgument> args = {rows.view(), out.view()};
-  const RotarySpec spec =
-      ops::rotary_arguments(how, x.dtype(), head_size, first_position.in_memory(), x.device(), args);
+  RotarySpec spec = ops::rotary_arguments(how, x.dtype(), head_size, first_position.in_memory(), x.device(), args);
+  spec.each = first_position.is_each();
   args.push_back(LaunchArgument::index(head_size));
   args.push_back(ops::argument(first_position));
   for (std::int64_t v : {rows.strides()[0], rows.strides()[1]}) args.push_back(LaunchArgument::index(v));

@@ -40,12 +40,17 @@ struct Rotary {
 };
 /// The position of the first token. It is either a number, or one i32 in device memory. The array is read when the
 /// kernel runs, so that a recorded Sequence can be replayed at another position. A position in device memory is not
-/// checked: the caller must ensure that it is in range.
+/// checked: the caller must ensure that it is in range. rotary() also takes a position for each token.
 class Position {
  public:
   Position(std::int64_t number) : number_(number) {}
   /// Throws ShapeError or DtypeError unless the array is a single contiguous i32.
   explicit Position(Array in_memory);
+  /// The positions of tokens that are not consecutive: i32 (tokens,), contiguous. Throws ShapeError or DtypeError for
+  /// other arrays.
+  static Position each(Array in_memory);
+  /// True if there is a position for each token.
+  bool is_each() const { return is_each_; }
   /// True if the position is read from device memory when it is used.
   bool in_memory() const { return memory_.has_value(); }
   /// The position. Requires !in_memory().
@@ -56,11 +61,12 @@ class Position {
  private:
   std::int64_t number_ = 0;
   std::optional<Array> memory_;
+  bool is_each_ = false;
 };
 
 /// Rotary position embedding (Su et al. 2021) of x, which is (tokens, heads, head size) or (batch, heads, tokens, head
-/// size). Token t has position `first_position` + t. Throws ArgumentError if the base is not between 1e-9 and 1e30, or
-/// if the scale exceeds 1e9.
+/// size). Token t has position `first_position` + t, or with Position::each the position at index t. Throws
+/// ArgumentError if the base is not between 1e-9 and 1e30, or if the scale exceeds 1e9.
 Array rotary(const Array& x, const Position& first_position, const Rotary& how);
 
 /// Writes rows (tokens, heads, head size) to a cache, starting at `position`. The cache is (heads, capacity, head

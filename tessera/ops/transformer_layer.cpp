@@ -52,25 +52,17 @@ AddNorm add_rms_norm(const Array& x, const std::optional<Array>& y, const Array&
   return {std::move(sum), LinearInput(data, *layout, tokens, columns)};
 }
 
-namespace {
-
-Array rotate_and_store_separately(const std::array<Array, 3>& qkv, const HeadOptions& how, const Position& position,
-                                  Array& keys, Array& values) {
-  const std::int64_t tokens = qkv[0].shape(0), size = how.head_size;
-  std::int64_t begin = 0;
-  const auto next = [&](std::size_t i, std::int64_t heads, const std::optional<Array>& norm, bool rotates) {
-    Array y = plus(qkv[i], how.bias, begin, heads * size).reshape({tokens, heads, size});
-    begin += heads * size;
+std::array<Array, 3> rotate_heads(std::span<const Array> parts, const HeadOptions& how, const Position& position) {
+  const std::int64_t size = how.head_size, queries = how.heads * size, shared = how.key_heads * size;
+  const auto rows = [&](std::int64_t begin, std::int64_t heads, const std::optional<Array>& norm, bool rotates) {
+    const Array x = columns_of(parts, begin, heads * size);
+    Array y = plus(x, how.bias, begin, heads * size).reshape({x.shape(0), heads, size});
     if (norm) y = tessera::rms_norm(y, *norm, how.epsilon);
     return rotates && how.rotary ? rotary(y, position, *how.rotary) : y;
   };
-  const Array queries = next(0, how.heads, how.query_norm, true);
-  cache_store(keys, next(1, how.key_heads, how.key_norm, true), position);
-  cache_store(values, next(2, how.key_heads, {}, false), position);
-  return queries;
+  return {rows(0, how.heads, how.query_norm, true), rows(queries, how.key_heads, how.key_norm, true),
+          rows(queries + shared, how.key_heads, {}, false)};
 }
-
-}  // namespace
 
 Array rotate_and_store(std::span<const Array> parts, const HeadOptions& how, const Position& position, Array& keys,
                        Array& values) {
@@ -82,8 +74,12 @@ Array rotate_and_store(std::span<const Array> parts, const HeadOptions& how, con
   const Tiles tiles = tiles_of(device);
   const std::int64_t dimensions = !how.rotary ? 0 : how.rotary->dimensions == 0 ? size : how.rotary->dimensions;
   const auto threads = std::bit_ceil(static_cast<std::uint32_t>(std::max<std::int64_t>(size - dimensions / 2, 32)));
-  if (!combines_operations(tiles) || tokens == 0 || threads > tiles.block_limit)
-    return rotate_and_store_separately(qkv, how, position, keys, values);
+  if (!combines_operations(tiles) || tokens == 0 || threads > tiles.block_limit) {
+    const std::array<Array, 3> rotated = rotate_heads(parts, how, position);
+    cache_store(keys, rotated[1], position);
+    cache_store(values, rotated[2], position);
+    return rotated[0];
+  }
   for (Array* cache : {&keys, &values}) detail::check_write_target("cache_store", *cache);
   Array out = Array::empty({tokens, how.heads, size}, DType::f32, device);
   std::vector<LaunchArgument> args;

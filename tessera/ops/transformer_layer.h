@@ -3,6 +3,8 @@
 // otherwise consists of the operations of transformer.h and weight.h. They have no gradients.
 #pragma once
 
+#include <array>
+
 #include "tessera/ops/linear_input.h"
 
 namespace tessera::ops {
@@ -30,7 +32,10 @@ struct HeadOptions {
   float epsilon = 1e-5f;
 };
 /// The columns of `parts` together are the queries, keys and values of each token; each of the three is inside one
-/// part. Stores keys and values in a cache as cache_store does, and returns the queries (tokens, heads, head size).
+/// part. Returns them as (tokens, heads or key heads, head size), after biases, norms and the rotation.
+std::array<Array, 3> rotate_heads(std::span<const Array> parts, const HeadOptions& how, const Position& position);
+/// The same in one kernel where possible. Stores keys and values in a cache as cache_store does, and returns the
+/// queries (tokens, heads, head size).
 Array rotate_and_store(std::span<const Array> parts, const HeadOptions& how, const Position& position, Array& keys,
                        Array& values);
 

@@ -14,6 +14,7 @@
 #include "tessera/llm/decoder.h"
 #include "tessera/llm/gguf_values.h"
 #include "tessera/llm/gguf_writer.h"
+#include "tessera/llm/paged_cache.h"
 #include "tests/llm/architecture_values.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
@@ -146,6 +147,22 @@ TEST_P(OnEveryDevice, EveryArchitectureMatchesTransformersAndLlamaCpp) {
       for (std::size_t t = begin; t < end; ++t) last = decoder.step(tokens[t]).to_vector<float>();
       expect(last, at.size() - 1, "token by token");
       EXPECT_TRUE(decoder.sequence().valid());
+    }
+    {  // in pages, together with another sequence
+      const auto pages = static_cast<std::int64_t>(tokens.size()) / ops::page_positions + 2;
+      PagedCache cache(model.config(), 2 * pages, model.layer_devices(), context, DType::f32);
+      PagedCache::Sequence sequence = cache.open(), other = cache.open();
+      ASSERT_TRUE(cache.reserve(sequence, static_cast<std::int64_t>(tokens.size())));
+      ASSERT_TRUE(cache.reserve(other, 40));
+      const auto read = [&](std::size_t begin, std::size_t end, std::size_t count) {
+        const SequencePiece pieces[] = {{&other, std::span(tokens).first(std::min(count, tokens.size())), false},
+                                        {&sequence, std::span(tokens).subspan(begin, end - begin)}};
+        return model.forward(pieces, cache).to_vector<float>();
+      };
+      read(0, 3, 1);
+      expect(read(3, at[0] + 1, 20), 0, "in pages");
+      if (at[0] + 2 < tokens.size()) read(at[0] + 1, tokens.size() - 1, 2);
+      if (at[0] + 1 < tokens.size()) expect(read(tokens.size() - 1, tokens.size(), 1), at.size() - 1, "in pages");
     }
     std::printf("%-16s %.1e of the range, %.1e compared with llama.cpp\n", name.c_str(), worst, llama_cpp);
   }

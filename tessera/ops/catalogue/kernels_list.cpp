@@ -230,6 +230,18 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
               fn.name + "_" + text(cache) + "_" + std::to_string(head_size) + (in_memory ? "_recorded" : "");
           add(std::move(name), std::move(fn));
         }
+  for (const DType cache : {DType::f32, DType::f16}) {
+    for (const bool groups : {false, true}) {
+      PagedAttentionSpec s = choose_paged_attention(tiles, cache, cache == DType::f16 ? 128 : 80, 4, groups);
+      s.window = s.cap = cache == DType::f16;
+      ir::Function fn = trace_paged_attention(s);
+      std::string name = fn.name + "_" + text(cache);
+      add(std::move(name), std::move(fn));
+    }
+    for (const bool transposed : {false, true})
+      add("paged_store_" + text(cache) + (transposed ? "_keys" : "_values"),
+          trace_paged_store({DType::f32, cache, transposed}));
+  }
   for (const std::uint32_t head_size : {64u, 256u})
     for (const DType query : {DType::f32, DType::f16})
       if (auto s = choose_attention_tile(tiles, query, DType::f16, head_size, 64)) {

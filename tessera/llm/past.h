@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a step of a model needs of the tokens before it: their positions, and the cache of their keys and values.
+// Internal.
+#pragma once
+
+#include "tessera/llm/llama.h"
+#include "tessera/llm/paged_cache.h"
+#include "tessera/ops/transformer_layer.h"
+
+namespace tessera {
+
+struct Llama::Past {
+  /// Consecutive tokens of one text.
+  Past(const Position& p, KeyValueCache& c) : position(p), cache(&c) {}
+  /// Tokens of several sequences.
+  Past(const ops::PagedTokens& t, PagedCache& p) : position(Position::each(t.positions)), tokens(&t), pages(&p) {}
+
+  const Position position;
+  KeyValueCache* const cache = nullptr;
+  const ops::PagedTokens* const tokens = nullptr;
+  PagedCache* const pages = nullptr;
+
+  std::int64_t capacity() const { return cache != nullptr ? cache->capacity() : pages->context(); }
+  std::int64_t expected() const { return cache != nullptr ? cache->expected() : pages->context(); }
+  /// Stores the keys and values of layer `i`, and returns the queries (tokens, heads, head size).
+  Array store(std::size_t i, std::span<const Array> qkv, const ops::HeadOptions& heads) const;
+  ops::LinearInput attend(std::size_t i, const Array& queries, float scale, std::int64_t window, float cap,
+                          const Weight& next) const;
+};
+
+}  // namespace tessera

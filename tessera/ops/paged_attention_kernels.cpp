@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+// Causal attention with online softmax (Milakov and Gimelshein 2018) over pages of 64 positions. Both kernels compute
+// the same numbers in the same order for each query, so that its result does not depend on other tokens:
+// - scores are sums over the head, in its order; keys are stored transposed, so that adjacent threads can have adjacent
+//   positions;
+// - the maximum is that of all positions of a page, after which the sums are rescaled once;
+// - the sums of the weights, and of the weighted values, are computed in the order of positions.
+#include <limits>
+
+#include "tessera/ops/kernels.h"
+#include "tessera/ops/paged_attention.h"
+
+namespace tessera::ops {
+
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr int page = page_positions;
+
+struct Parameters {
+  ir::BufferRef q, keys, values, out, tables, positions;
+  ir::Value heads, group, width, scale, window, cap;
+  int head_size;
+
+  explicit Parameters(const PagedAttentionSpec& spec) : head_size(static_cast<int>(spec.head_size)) {
+    q = ir::buffer_param("q", DType::f32, ir::Access::read);
+    keys = ir::buffer_param("keys", spec.cache, ir::Access::read);
+    values = ir::buffer_param("values", spec.cache, ir::Access::read);
+    out = ir::buffer_param("out", DType::f32, ir::Access::read_write);
+    tables = ir::buffer_param("tables", DType::i32, ir::Access::read);
+    sequences = ir::buffer_param("sequences", DType::i32, ir::Access::read);
+    positions = ir::buffer_param("positions", DType::i32, ir::Access::read);
+    heads = ir::scalar_param("heads", DType::index), group = ir::scalar_param("group", DType::index);
+    width = ir::scalar_param("width", DType::index);
+    scale = ir::scalar_param("scale", DType::f32);
+    if (spec.window) window = ir::scalar_param("window", DType::index);
+    if (spec.cap) cap = ir::scalar_param("cap", DType::f32);
+  }
+  ir::Value number(const ir::BufferRef& from, ir::Value at) const { return ir::cast(DType::index, from.load(at)); }
+  ir::Value table_of(ir::Value token) const { return number(sequences, token) * width; }
+  /// The first element of a head in the page of position `base`, of keys and of values.
+  ir::Value head_of_page(ir::Value table, ir::Value base, ir::Value key_head) const {
+    return (number(tables, table + base / page) * (heads / group) + key_head) * (head_size * page);
+  }
+  /// The first position of the page that contains the first position that a token at `position` attends to.
+  ir::Value first_page(ir::Value position) const {
+    if (!window.valid()) return ir::index_literal(0);
+    return ir::max(position + 1 - window, ir::index_literal(0)) / page * page;
+  }
+  /// Returns the score, or -inf if a token at `position` does not attend to `other`.
+  ir::Value visible(ir::Value score, ir::Value other, ir::Value position) const {
+    ir::Value sees = other <= position;
+    if (window.valid()) sees = sees & (other + window > position);
+    return ir::select(sees, cap.valid() ? cap * ir::tanh(score / cap) : score, ir::literal(DType::f32, -infinity));
+  }
+
+ private:
+  ir::BufferRef sequences;
+};
+
+/// Returns `value`, or 0 while all scores are -inf, so that exp(-inf - 0) keeps all sums at 0.
+ir::Value shift_of(ir::Value value) {
+  return ir::select(value == ir::literal(DType::f32, -infinity), ir::literal(DType::f32, 0), value);
+}
+
+// One block for one token and a few heads with the same key head. Threads are positions in the scores, and elements of
+// the head in the sums.
+void single_tokens(const PagedAttentionSpec& spec) {
+  const Parameters p(spec);
+  const int threads = static_cast<int>(spec.threads), queries = static_cast<int>(spec.queries);
+  const int each = page / threads, parts = (p.head_size + threads - 1) / threads;
+  const ir::Value lane = ir::thread_id(), chunks = (p.group + (queries - 1)) / queries, key_heads = p.heads / p.group;
+  const ir::Value chunk = ir::block_id(0) % chunks, pair = ir::block_id(0) / chunks;
+  const ir::Value key_head = pair % key_heads, token = pair / key_heads;
+  const ir::Value position = p.number(p.positions, token), table = p.table_of(token);
+  // Queries past the last one repeat its work and store nothing.
+  std::vector<ir::Value> rows;
+  for (int i = 0; i < queries; ++i)
+    rows.push_back((token * p.heads + key_head * p.group + ir::min(chunk * queries + i, p.group - 1)) * p.head_size);
+  const auto element = [&](int part) { return lane + part * threads; };
+  const auto exists = [&](int part) {
+    return (part + 1) * threads <= p.head_size ? ir::Value() : element(part) < p.head_size;
+  };
+  const auto at = [](int i, int count, int n) { return static_cast<std::size_t>(i * count + n); };
+
+  std::vector<ir::Variable> largest, total, sums;
+  for (int i = 0; i < queries; ++i) {
+    largest.emplace_back(DType::f32, ir::literal(DType::f32, -infinity)), total.emplace_back(DType::f32, 0.0f);
+    for (int part = 0; part < parts; ++part) sums.emplace_back(DType::f32, 0.0f);
+  }
+  const auto weights = ir::shared(DType::f32, static_cast<std::uint64_t>(queries) * page);
+  ir::for_(p.first_page(position), position + 1, page, [&](ir::Value base) {
+    const ir::Value head = p.head_of_page(table, base, key_head);
+    std::vector<ir::Variable> scores;
+    for (int n = 0; n < queries * each; ++n) scores.emplace_back(DType::f32, 0.0f);
+    ir::for_(0, p.head_size, [&](ir::Value d) {
+      std::vector<ir::Value> keys;
+      for (int u = 0; u < each; ++u) keys.push_back(load_at(p.keys, head + d * page + u * threads + lane, {}));
+      for (int i = 0; i < queries; ++i) {
+        const ir::Value q = p.q.load(rows[static_cast<std::size_t>(i)] + d) * p.scale;
+        for (int u = 0; u < each; ++u)
+          scores[at(i, each, u)].set(ir::fma(q, keys[static_cast<std::size_t>(u)], scores[at(i, each, u)].get()));
+      }
+    });
+    for (int i = 0; i < queries; ++i) {
+      std::vector<ir::Value> seen;
+      for (int u = 0; u < each; ++u)
+        seen.push_back(p.visible(scores[at(i, each, u)].get(), base + u * threads + lane, position));
+      ir::Value top = seen[0];
+      for (std::size_t u = 1; u < seen.size(); ++u) top = ir::max(top, seen[u]);
+      const ir::Variable& most = largest[static_cast<std::size_t>(i)];
+      const ir::Value before = most.get(), now = ir::max(before, ir::block_max(top));
+      const ir::Value shift = shift_of(now), shrink = ir::exp(before - shift);
+      for (int u = 0; u < each; ++u)
+        weights.store(i * page + u * threads + lane, ir::exp(seen[static_cast<std::size_t>(u)] - shift));
+      const ir::Variable& sum = total[static_cast<std::size_t>(i)];
+      sum.set(sum.get() * shrink);
+      for (int part = 0; part < parts; ++part) sums[at(i, parts, part)].set(sums[at(i, parts, part)].get() * shrink);
+      most.set(now);
+    }
+    ir::barrier();
+    ir::for_(0, ir::min(position + 1 - base, page), [&](ir::Value j) {
+      std::vector<ir::Value> values;
+      for (int part = 0; part < parts; ++part)
+        values.push_back(load_at(p.values, head + j * p.head_size + element(part), exists(part)));
+      for (int i = 0; i < queries; ++i) {
+        const ir::Value e = weights.load(i * page + j);
+        const ir::Variable& sum = total[static_cast<std::size_t>(i)];
+        sum.set(sum.get() + e);
+        for (int part = 0; part < parts; ++part)
+          sums[at(i, parts, part)].set(
+              ir::fma(e, values[static_cast<std::size_t>(part)], sums[at(i, parts, part)].get()));
+      }
+    });
+    ir::barrier();
+  });
+  for (int i = 0; i < queries; ++i)
+    for (int part = 0; part < parts; ++part) {
+      const ir::Value is = chunk * queries + i < p.group;
+      ir::if_(exists(part).valid() ? is & exists(part) : is, [&] {
+        p.out.store(rows[static_cast<std::size_t>(i)] + element(part),
+                    sums[at(i, parts, part)].get() / total[static_cast<std::size_t>(i)].get());
+      });
+    }
+}
+
+// One block for a group of tokens and a head; threads are tokens. Each thread has a column of shared memory for its
+// query, its sums and its scores. Keys and values are converted to f32 once for all threads, a part of a page at a
+// time.
+void groups_of_tokens(const PagedAttentionSpec& spec) {
+  const Parameters p(spec);
+  const auto groups = ir::buffer_param("groups", DType::i32, ir::Access::read);
+  constexpr int together = 8, part = 32;  // sums in registers, positions that are converted at a time
+  const int threads = static_cast<int>(spec.threads), head_size = p.head_size;
+  const int step = head_size % together == 0 ? together : 1;
+  const ir::Value lane = ir::thread_id(), head = ir::block_id(0) % p.heads, group = ir::block_id(0) / p.heads;
+  const ir::Value first = p.number(groups, 2 * group), count = p.number(groups, 2 * group + 1);
+  const ir::Value key_head = head / p.group, start = p.number(p.positions, first), table = p.table_of(first);
+  // Threads past the last token repeat the work for the last token and store nothing.
+  const ir::Value in_group = ir::min(lane, count - 1), position = start + in_group, last = start + count - 1;
+  const ir::Value row = ((first + in_group) * p.heads + head) * head_size;
+
+  const auto column = [&](int elements) {
+    return ir::shared(DType::f32, static_cast<std::uint64_t>(elements) * spec.threads);
+  };
+  const auto q = column(head_size), sums = column(head_size), weights = column(page);
+  const auto room = ir::shared(DType::f32, static_cast<std::uint64_t>(part) * spec.head_size);
+  ir::for_(0, head_size, [&](ir::Value d) {
+    q.store(d * threads + lane, p.q.load(row + d) * p.scale);
+    sums.store(d * threads + lane, 0.0f);
+  });
+  const ir::Variable largest(DType::f32, ir::literal(DType::f32, -infinity)), total(DType::f32, 0.0f);
+  ir::for_(p.first_page(start), last + 1, page, [&](ir::Value base) {
+    const ir::Value from = p.head_of_page(table, base, key_head), used = ir::min(last + 1 - base, page);
+    const ir::Variable top(DType::f32, largest.get());
+    ir::for_(0, used, part, [&](ir::Value begin) {
+      ir::for_(0, head_size, [&](ir::Value d) {  // (head size, 32)
+        for_lanes(ir::index_literal(part), spec.threads, lane, [&](ir::Value j, ir::Value exists) {
+          const auto copy = [&] { room.store(d * part + j, load_at(p.keys, from + d * page + begin + j, {})); };
+          exists.valid() ? ir::if_(exists, copy) : copy();
+        });
+      });
+      ir::barrier();
+      ir::for_(0, part, together, [&](ir::Value j) {
+        std::vector<ir::Variable> scores;
+        for (int u = 0; u < together; ++u) scores.emplace_back(DType::f32, 0.0f);
+        ir::for_(0, head_size, [&](ir::Value d) {
+          const ir::Value element = q.load(d * threads + lane);
+          for (int u = 0; u < together; ++u) {
+            const ir::Variable& score = scores[static_cast<std::size_t>(u)];
+            score.set(ir::fma(element, room.load(d * part + j + u), score.get()));
+          }
+        });
+        for (int u = 0; u < together; ++u) {
+          const ir::Value in_page = begin + j + u;
+          const ir::Value score = p.visible(scores[static_cast<std::size_t>(u)].get(), base + in_page, position);
+          weights.store(in_page * threads + lane, score);
+          top.set(ir::max(top.get(), score));
+        }
+      });
+      ir::barrier();
+    });
+    const ir::Value now = top.get(), shift = shift_of(now), shrink = ir::exp(largest.get() - shift);
+    largest.set(now);
+    total.set(total.get() * shrink);
+    ir::for_(0, used, [&](ir::Value j) {
+      const ir::Value e = ir::exp(weights.load(j * threads + lane) - shift);
+      weights.store(j * threads + lane, e);
+      total.set(total.get() + e);
+    });
+    ir::for_(0, head_size,
+             [&](ir::Value d) { sums.store(d * threads + lane, sums.load(d * threads + lane) * shrink); });
+    ir::for_(0, used, part, [&](ir::Value begin) {
+      const ir::Value end = ir::min(used - begin, part);
+      ir::for_(0, end, [&](ir::Value j) {  // (32, head size)
+        for_lanes(ir::index_literal(head_size), spec.threads, lane, [&](ir::Value d, ir::Value exists) {
+          const auto copy = [&] {
+            room.store(j * head_size + d, load_at(p.values, from + (begin + j) * head_size + d, {}));
+          };
+          exists.valid() ? ir::if_(exists, copy) : copy();
+        });
+      });
+      ir::barrier();
+      ir::for_(0, head_size, step, [&](ir::Value d) {
+        std::vector<ir::Variable> parts;
+        for (int u = 0; u < step; ++u) parts.emplace_back(DType::f32, sums.load((d + u) * threads + lane));
+        ir::for_(0, end, [&](ir::Value j) {
+          const ir::Value e = weights.load((begin + j) * threads + lane);
+          for (int u = 0; u < step; ++u) {
+            const ir::Variable& sum = parts[static_cast<std::size_t>(u)];
+            sum.set(ir::fma(e, room.load(j * head_size + d + u), sum.get()));
+          }
+        });
+        for (int u = 0; u < step; ++u) sums.store((d + u) * threads + lane, parts[static_cast<std::size_t>(u)].get());
+      });
+      ir::barrier();
+    });
+  });
+  const ir::Value weight = total.get();
+  ir::if_(lane < count, [&] {
+    ir::for_(0, head_size, [&](ir::Value d) { p.out.store(row + d, sums.load(d * threads + lane) / weight); });
+  });
+}
+
+}  // namespace
+
+ir::Function trace_paged_attention(const PagedAttentionSpec& spec) {
+  ir::Builder builder(spec.groups ? "paged_attention_groups" : "paged_attention", ir::KernelKind::block,
+                      {spec.threads, 1, 1});
+  ir::Builder::Scope scope(builder);
+  spec.groups ? groups_of_tokens(spec) : single_tokens(spec);
+  return builder.finish();
+}
+
+// The launch dimensions are: elements of a head; heads; tokens.
+ir::Function trace_paged_store(const PagedStoreSpec& spec) {
+  ir::Builder builder("paged_store", ir::KernelKind::map);
+  ir::Builder::Scope scope(builder);
+  const auto rows = ir::buffer_param("rows", spec.rows, ir::Access::read);
+  const auto pages = ir::buffer_param("pages", spec.cache, ir::Access::read_write);
+  const auto tables = ir::buffer_param("tables", DType::i32, ir::Access::read);
+  const auto sequences = ir::buffer_param("sequences", DType::i32, ir::Access::read);
+  const auto positions = ir::buffer_param("positions", DType::i32, ir::Access::read);
+  const auto number = [](const char* name) { return ir::scalar_param(name, DType::index); };
+  const ir::Value width = number("width"), token_stride = number("token_stride"), head_stride = number("head_stride");
+  const ir::Value i = ir::global_id(0), head = ir::global_id(1), token = ir::global_id(2);
+  const auto index = [](ir::Value v) { return ir::cast(DType::index, v); };
+  const ir::Value position = index(positions.load(token)), table = index(sequences.load(token)) * width;
+  const ir::Value at = index(tables.load(table + position / page)) * ir::extent(1) + head, in_page = position % page;
+  const ir::Value element =
+      spec.transposed ? (at * ir::extent(0) + i) * page + in_page : (at * page + in_page) * ir::extent(0) + i;
+  pages.store(element, ir::cast(spec.cache, load_at(rows, token * token_stride + head * head_stride + i, {})));
+  return builder.finish();
+}
+
+PagedAttentionSpec choose_paged_attention(const Tiles& tiles, DType cache, std::int64_t head_size, std::int64_t group,
+                                          bool groups) {
+  PagedAttentionSpec s{groups, cache, static_cast<std::uint32_t>(head_size)};
+  if (groups) {
+    s.threads = std::min<std::uint32_t>(tiles.block_limit, most_grouped_tokens);
+  } else {
+    s.threads = std::min(tiles.block_limit, tiles.vectors ? 16u : 64u);
+    s.queries = group >= 4 && head_size <= 128 ? 4u : group >= 2 ? 2u : 1u;
+  }
+  return s;
+}
+
+}  // namespace tessera::ops
