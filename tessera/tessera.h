@@ -41,6 +41,7 @@
 #include "tessera/llm/decoder.h"
 #include "tessera/llm/estimate.h"
 #include "tessera/llm/language_model.h"
+#include "tessera/llm/scheduler.h"
 #include "tessera/llm/llama_writer.h"
 #include "tessera/llm/text_session.h"
 #include "tessera/llm/train_tokenizer.h"

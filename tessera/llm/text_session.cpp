@@ -6,10 +6,9 @@
 #include <set>
 
 #include "tessera/base/error.h"
-#include "tessera/base/unicode.h"
 #include "tessera/device/memory/storage.h"
 #include "tessera/llm/estimate.h"
-#include "tessera/llm/stop_filter.h"
+#include "tessera/llm/text_builder.h"
 
 namespace tessera {
 namespace {
@@ -105,8 +104,7 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
   require_prompt(given, context_, model_.model().config().context_length);
   const Tokenizer& tokenizer = model_.tokenizer();
   Sampler sampler(options.sampling);
-  StopFilter stops(options.stop);
-  Utf8Stream characters;
+  TextBuilder text(tokenizer, options.stop, options.shown);
   GenerateResult result;
   result.prompt_tokens.assign(prompt.begin(), prompt.end());
   const auto emit = [&](const std::string& piece) {
@@ -139,13 +137,9 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
     result.tokens.push_back(next);
     if (options.log_probabilities >= 0)
       result.log_probabilities.push_back(log_probabilities(logits_[last_].all(), next, options.log_probabilities));
-    // A model may have more logits than its tokenizer has tokens.
-    const bool shown = std::find(options.shown.begin(), options.shown.end(), next) != options.shown.end();
-    const std::string_view bytes =
-        static_cast<std::size_t>(next) < tokenizer.size() ? tokenizer.decode(next, shown) : std::string_view();
-    const bool wanted = emit(stops.push(characters.push(bytes)));
-    if (stops.stopped()) {
-      result.reason = StopReason::stop_text, result.stop = *stops.stopped();
+    const bool wanted = emit(text.push(next));
+    if (text.stopped()) {
+      result.reason = StopReason::stop_text, result.stop = *text.stopped();
       whole = false;
       break;
     }
@@ -177,11 +171,8 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
     tokens_.push_back(next);
   }
   if (whole) {
-    emit(stops.push(characters.flush()));
-    if (stops.stopped() && result.stop.empty())
-      result.reason = StopReason::stop_text, result.stop = *stops.stopped();
-    else
-      emit(stops.flush());
+    emit(text.finish());
+    if (text.stopped()) result.reason = StopReason::stop_text, result.stop = *text.stopped();
   }
   result.generate_seconds = now() - start;
   return result;

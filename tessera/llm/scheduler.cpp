@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/llm/scheduler.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <list>
+#include <mutex>
+#include <thread>
+
+#include "tessera/base/log.h"
+#include "tessera/llm/estimate.h"
+#include "tessera/llm/fetched_logits.h"
+#include "tessera/llm/paged_cache.h"
+#include "tessera/llm/text_builder.h"
+
+namespace tessera {
+namespace {
+
+using ops::page_positions;
+using Clock = std::chrono::steady_clock;
+
+double seconds_between(Clock::time_point a, Clock::time_point b) {
+  return std::chrono::duration<double>(b - a).count();
+}
+
+/// A submitted request.
+struct Job {
+  Scheduler::RequestId id = 0;
+  TextRequest request;
+  std::atomic<bool> cancelled = false, started = false;
+
+  // An exception of the callback must not end the thread. The request is cancelled instead.
+  void deliver(std::int64_t sequence, const TextEvent& event) noexcept {
+    try {
+      if (request.on_event) request.on_event(sequence, event);
+    } catch (...) {
+      cancelled = true;
+    }
+  }
+};
+
+/// A sequence of a request that waits or runs.
+struct Run {
+  Run(std::shared_ptr<Job> of, std::int64_t n, const Tokenizer& tokenizer)
+      : job(std::move(of)), number(n), text(tokenizer, job->request.stop, job->request.shown) {
+    const TextRequest& r = job->request;
+    SamplerOptions options = r.sampling;
+    options.seed += static_cast<std::uint64_t>(n % r.sequences);
+    sampler = Sampler(std::move(options));
+    tokens = r.prompts[static_cast<std::size_t>(n / r.sequences)];
+    prompt = std::ssize(tokens);
+  }
+
+  std::shared_ptr<Job> job;
+  std::int64_t number;
+  TextBuilder text;
+  Sampler sampler;
+  FetchedLogits logits;
+  std::vector<TokenId> tokens;  ///< the prompt and the generated tokens
+  std::int64_t prompt = 0;      ///< number of tokens of the prompt
+  PagedCache::Sequence cached;  ///< the tokens that were read
+  bool started = false;
+  TextPiece piece;  ///< not delivered yet
+  Clock::time_point begun, read;
+
+  std::int64_t generated() const { return std::ssize(tokens) - prompt; }
+  /// The tokens that must be read before the next one can be chosen.
+  std::span<const TokenId> unread() const {
+    return std::span(tokens).subspan(static_cast<std::size_t>(cached.length()));
+  }
+  void deliver(const TextEvent& event) { job->deliver(number, event); }
+  void deliver_piece() {
+    if (!piece.text.empty() || !piece.tokens.empty()) deliver(std::exchange(piece, {}));
+  }
+  void end(StopReason reason) {
+    if (started && reason != StopReason::stop_text) piece.text += text.finish();
+    if (text.stopped()) reason = StopReason::stop_text;
+    deliver_piece();
+    const Clock::time_point now = Clock::now();
+    TextEnded ended{.reason = reason, .tokens = generated()};
+    if (started) {
+      const bool has_read = read != Clock::time_point();
+      ended.prompt_seconds = seconds_between(begun, has_read ? read : now);
+      ended.generate_seconds = has_read ? seconds_between(read, now) : 0;
+    }
+    deliver(ended);
+  }
+};
+
+}  // namespace
+
+struct Scheduler::State {
+  State(const LanguageModel& m, const SchedulerOptions& o)
+      : model(m), options(o), cache(m.model().config(), o.pages, m.model().layer_devices(), o.context, o.cache_dtype) {}
+
+  void check(const TextRequest& request) const;
+  void run();
+  void take_submitted();
+  void end_cancelled();
+  void admit();
+  bool start(Run& run);
+  bool reserve(std::list<Run>::iterator run);
+  std::vector<std::list<Run>::iterator> plan(std::vector<SequencePiece>& pieces);
+  void step();
+  bool choose(Run& run, const Array& logits);
+  void fail_running(const std::string& message);
+  void publish();
+  std::int64_t queued() const;
+  std::int64_t most_tokens() const { return std::min(options.context, cache.pages() * page_positions); }
+
+  const LanguageModel& model;
+  SchedulerOptions options;
+
+  // Used by the thread only. Sequences that were admitted earlier come first.
+  PagedCache cache;
+  std::list<Run> waiting, running;
+  SchedulerStatistics counted;
+
+  mutable std::mutex mutex;  ///< protects the members below
+  std::condition_variable changed;
+  std::vector<std::shared_ptr<Job>> submitted;
+  std::vector<std::weak_ptr<Job>> jobs;  ///< all that have not ended
+  bool stopping = false, cancels = false;
+  RequestId next_id = 1;
+  SchedulerStatistics statistics;
+
+  std::thread thread;
+};
+
+void Scheduler::State::check(const TextRequest& request) const {
+  if (request.prompts.empty()) fail<ArgumentError>({.operation = "generate", .wrong = "there is no prompt"});
+  if (request.sequences < 1)
+    fail<ArgumentError>({.operation = "generate",
+                         .with = {{"sequences", std::to_string(request.sequences)}},
+                         .wrong = "the number of sequences must be 1 or more"});
+  const LlamaConfig& config = model.model().config();
+  const auto check_token = [&](TokenId id, const char* what) {
+    if (id < 0 || id >= config.vocabulary)
+      fail<ArgumentError>({.operation = "generate",
+                           .with = {{"token", std::to_string(id)}, {"tokens", std::to_string(config.vocabulary)}},
+                           .wrong = fmt::format("{} a token that the model does not have", what)});
+  };
+  for (const std::vector<TokenId>& prompt : request.prompts) {
+    require_prompt(std::ssize(prompt), options.context, config.context_length);
+    for (const TokenId id : prompt) check_token(id, "the prompt contains");
+  }
+  require_generate({.sampling = request.sampling, .max_tokens = request.max_tokens, .stop = request.stop});
+  for (const auto& [id, bias] : request.sampling.logit_bias) check_token(id, "there is a bias for");
+}
+
+void Scheduler::State::take_submitted() {
+  std::vector<std::shared_ptr<Job>> taken;
+  {
+    const std::lock_guard lock(mutex);
+    taken.swap(submitted);
+  }
+  for (const std::shared_ptr<Job>& job : taken)
+    for (std::int64_t n = 0; n < std::ssize(job->request.prompts) * job->request.sequences; ++n)
+      waiting.emplace_back(job, n, model.tokenizer());
+}
+
+void Scheduler::State::end_cancelled() {
+  for (std::list<Run>* list : {&waiting, &running})
+    std::erase_if(*list, [](Run& run) {
+      if (!run.job->cancelled) return false;
+      run.end(StopReason::cancelled);
+      return true;
+    });
+}
+
+/// Takes pages for all tokens of a sequence that waits. Returns false if there are too few.
+bool Scheduler::State::start(Run& run) {
+  run.cached = cache.open(run.job->request.salt);
+  const std::int64_t shared = options.shares_prefixes ? cache.share(run.cached, run.tokens) : 0;
+  if (!cache.reserve(run.cached, std::ssize(run.tokens) - shared)) {
+    run.cached = {};
+    return false;
+  }
+  if (!std::exchange(run.started, true)) {
+    counted.cached_tokens += shared;
+    run.begun = Clock::now();
+    run.job->started = true;
+    run.deliver(TextStarted{run.prompt, shared});
+  }
+  return true;
+}
+
+/// Sequences start in order. One whose prompt is being read by another sequence waits, to use the pages of that one.
+void Scheduler::State::admit() {
+  const auto prompt_of = [](const Run& run) { return run.number / run.job->request.sequences; };
+  for (auto next = waiting.begin(); next != waiting.end() && std::ssize(running) < options.parallel;) {
+    const auto run = next++;
+    const auto reads_the_same = [&](const Run& other) {
+      return other.job == run->job && prompt_of(other) == prompt_of(*run) && other.cached.length() < other.prompt;
+    };
+    if (options.shares_prefixes && std::ranges::any_of(running, reads_the_same)) continue;
+    if (start(*run)) {
+      running.splice(running.end(), waiting, run);
+    } else if (running.empty()) {
+      run->deliver(TextFailed{fmt::format("there is memory for {} tokens, but the text has {}",
+                                          cache.pages() * page_positions, run->tokens.size())});
+      waiting.erase(run);
+    } else {
+      return;
+    }
+  }
+}
+
+/// Takes pages for the next token of a running sequence. If there are too few, the sequence that was admitted last
+/// waits, and is read again later. Returns false if that is the sequence itself.
+bool Scheduler::State::reserve(std::list<Run>::iterator run) {
+  while (!cache.reserve(run->cached, 1)) {
+    const auto last = std::prev(running.end());
+    last->cached = {};
+    ++counted.preempted;
+    waiting.splice(waiting.begin(), running, last);
+    if (last == run) return false;
+  }
+  return true;
+}
+
+/// Chooses the tokens of the next step: one for each sequence that generates, then parts of prompts, oldest first.
+std::vector<std::list<Run>::iterator> Scheduler::State::plan(std::vector<SequencePiece>& pieces) {
+  std::vector<std::list<Run>::iterator> runs;
+  std::int64_t room = options.batch;
+  const auto add = [&](std::list<Run>::iterator run) {
+    const std::span<const TokenId> unread = run->unread();
+    const auto count = std::min(unread.size(), static_cast<std::size_t>(room));
+    pieces.push_back({&run->cached, unread.first(count), count == unread.size()});
+    runs.push_back(run);
+    room -= static_cast<std::int64_t>(count);
+  };
+  for (auto run = running.begin(); run != running.end() && room > 0; ++run) {
+    if (run->unread().size() != 1) continue;
+    if (!reserve(run)) break;  // it was the last one
+    add(run);
+  }
+  for (auto run = running.begin(); run != running.end() && room > 0; ++run)
+    if (run->unread().size() > 1) add(run);
+  return runs;
+}
+
+/// Chooses the next token of a sequence. Returns false if its text has ended.
+bool Scheduler::State::choose(Run& run, const Array& logits) {
+  const TextRequest& request = run.job->request;
+  const auto ends = [&](StopReason reason) {
+    run.end(reason);
+    return false;
+  };
+  if (run.generated() == 0) run.read = Clock::now();
+  if (request.max_tokens == 0) return ends(StopReason::max_tokens);
+  run.logits.fetch(logits, run.sampler, request.log_probabilities >= 0);
+  const TokenId token = run.logits.sample(run.sampler, run.tokens);
+  if (model.tokenizer().is_end(token)) return ends(StopReason::end_token);
+  run.tokens.push_back(token);
+  run.piece.tokens.push_back(token);
+  if (request.log_probabilities >= 0)
+    run.piece.log_probabilities.push_back(log_probabilities(run.logits.all(), token, request.log_probabilities));
+  ++counted.generated_tokens;
+  run.piece.text += run.text.push(token);
+  if (run.text.stopped()) return ends(StopReason::stop_text);
+  if (run.generated() >= request.max_tokens) return ends(StopReason::max_tokens);
+  if (std::ssize(run.tokens) > most_tokens()) return ends(StopReason::context_full);
+  if (!run.piece.text.empty()) run.deliver_piece();
+  return true;
+}
+
+void Scheduler::State::step() {
+  std::vector<SequencePiece> pieces;
+  const std::vector<std::list<Run>::iterator> runs = plan(pieces);
+  if (pieces.empty()) return;
+  const Array logits = model.model().forward(pieces, cache);
+  std::int64_t row = 0;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    Run& run = *runs[i];
+    if (run.generated() == 0 || pieces[i].tokens.size() > 1) counted.read_tokens += std::ssize(pieces[i].tokens);
+    if (!pieces[i].logits) continue;
+    bool goes_on = false;
+    try {
+      goes_on = choose(run, logits.slice(0, row, row + 1));
+    } catch (const std::exception& e) {  // logits that are not finite
+      run.deliver_piece();
+      run.deliver(TextFailed{e.what()});
+    }
+    ++row;
+    if (!goes_on) running.erase(runs[i]);
+  }
+}
+
+/// Ends all sequences that run. The contents of the cache may be wrong after an error of a device.
+void Scheduler::State::fail_running(const std::string& message) {
+  for (Run& run : running) {
+    run.deliver_piece();
+    run.deliver(TextFailed{message});
+  }
+  running.clear();
+  cache.forget();
+}
+
+void Scheduler::State::publish() {
+  counted.running = std::ssize(running);
+  counted.pages = cache.pages(), counted.used_pages = cache.used_pages(), counted.shared_pages = cache.shared_pages();
+  const std::lock_guard lock(mutex);
+  statistics = counted;
+  std::erase_if(jobs, [](const std::weak_ptr<Job>& job) { return job.expired(); });
+}
+
+void Scheduler::State::run() {
+  const DeviceScope scope(model.device());
+  while (true) {
+    {
+      std::unique_lock lock(mutex);
+      changed.wait(lock,
+                   [&] { return stopping || cancels || !submitted.empty() || !waiting.empty() || !running.empty(); });
+      if (stopping && submitted.empty() && waiting.empty() && running.empty()) return;
+      cancels = false;
+    }
+    take_submitted();
+    end_cancelled();
+    try {
+      admit();
+      step();
+    } catch (const std::exception& e) {
+      fail_running(e.what());
+    }
+    publish();
+  }
+}
+
+/// Number of requests of which no sequence has started. Requires the lock.
+std::int64_t Scheduler::State::queued() const {
+  return std::ranges::count_if(jobs, [](const std::weak_ptr<Job>& weak) {
+    const std::shared_ptr<Job> job = weak.lock();
+    return job && !job->started && !job->cancelled;
+  });
+}
+
+Scheduler::Scheduler(const LanguageModel& model, SchedulerOptions options) {
+  const std::int64_t trained = model.model().config().context_length;
+  if (options.context == 0) options.context = trained;
+  require_context("generate", options.context, trained);
+  if (options.pages == 0) options.pages = options.parallel * ((options.context + page_positions - 1) / page_positions);
+  for (const auto& [name, value] :
+       {std::pair("batch", options.batch), std::pair("parallel", options.parallel), std::pair("pages", options.pages)})
+    if (value < 1)
+      fail<ArgumentError>({.operation = "Scheduler",
+                           .with = {{name, std::to_string(value)}},
+                           .wrong = fmt::format("{} must be 1 or more", name)});
+  options.batch = std::max(options.batch, options.parallel);
+  state_ = std::make_unique<State>(model, options);
+  state_->thread = std::thread([state = state_.get()] { state->run(); });
+}
+
+Scheduler::~Scheduler() {
+  cancel_all();
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->stopping = true;
+  }
+  state_->changed.notify_all();
+  state_->thread.join();
+}
+
+Scheduler::RequestId Scheduler::submit(TextRequest request) {
+  state_->check(request);
+  auto job = std::make_shared<Job>();
+  job->request = std::move(request);
+  const std::lock_guard lock(state_->mutex);
+  const std::int64_t idle = std::max<std::int64_t>(state_->options.parallel - state_->statistics.running, 0);
+  const std::int64_t queued = state_->queued();
+  if (queued >= static_cast<std::int64_t>(state_->options.queue) + idle)
+    fail<QueueFull>({.operation = "generate",
+                     .with = {{"waiting requests", std::to_string(queued)}},
+                     .wrong = "the queue is full",
+                     .remedy = "Try again later"});
+  job->id = state_->next_id++;
+  const RequestId id = job->id;
+  state_->jobs.push_back(job);
+  state_->submitted.push_back(std::move(job));
+  state_->changed.notify_all();
+  return id;
+}
+
+void Scheduler::cancel(RequestId id) {
+  const std::lock_guard lock(state_->mutex);
+  for (const std::weak_ptr<Job>& weak : state_->jobs)
+    if (const std::shared_ptr<Job> job = weak.lock(); job && job->id == id) job->cancelled = true;
+  state_->cancels = true;
+  state_->changed.notify_all();
+}
+
+void Scheduler::cancel_all() {
+  const std::lock_guard lock(state_->mutex);
+  for (const std::weak_ptr<Job>& weak : state_->jobs)
+    if (const std::shared_ptr<Job> job = weak.lock()) job->cancelled = true;
+  state_->cancels = true;
+  state_->changed.notify_all();
+}
+
+std::int64_t Scheduler::context() const { return state_->options.context; }
+
+SchedulerStatistics Scheduler::statistics() const {
+  const std::lock_guard lock(state_->mutex);
+  SchedulerStatistics now = state_->statistics;
+  now.queued = state_->queued();
+  return now;
+}
+
+}  // namespace tessera
