@@ -19,10 +19,11 @@ class TileExchange;
 
 /// Access to members of World and Pending.
 struct WorldAccess {
-  static Communicator* communicator(World& world);                 ///< null: one rank
-  static DeviceGroups& groups(World& world);                       ///< only with several ranks
-  static TileExchange& tiles(World& world);                        ///< only with several ranks
-  static const std::vector<int>& local_ranks(const World& world);  ///< the ranks of this machine
+  static Communicator* communicator(World& world);                      ///< null: one rank
+  static DeviceGroups& groups(World& world);                            ///< only with several ranks
+  static TileExchange& tiles(World& world);                             ///< only with several ranks
+  static const std::vector<int>& local_ranks(const World& world);       ///< the ranks of this machine
+  static const std::vector<int>& ranks_of_process(const World& world);  ///< the ranks of this process, by number
   /// `result` contains the result of a collective after its end. Without `command`, it has ended.
   static Pending pending(std::shared_ptr<const Communicator::Command> command, Array result);
 };

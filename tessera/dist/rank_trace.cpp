@@ -76,8 +76,9 @@ RankOfTrace::Offset compare_clocks(Round& round, const std::vector<int>& same_ma
 }  // namespace
 
 struct RankTrace::State {
+  State(World& w, const std::string& f) : world(w), file(f) {}
   World& world;
-  const std::filesystem::path file;
+  std::filesystem::path file;
   const int exceptions = std::uncaught_exceptions();
   std::optional<Trace> trace;
   RankOfTrace mine;
@@ -108,12 +109,9 @@ void RankTrace::State::start(const std::source_location& where) {
     }
   agree(error);
   const std::vector<int>& local = WorldAccess::local_ranks(world);
-  const std::vector<RankInfo>& ranks = world.ranks();
-  const auto shares_process = [&](int r) {
-    return ranks[static_cast<std::size_t>(r)].process == ranks[static_cast<std::size_t>(world.rank())].process;
-  };
-  contributes = std::ranges::none_of(local, [&](int r) { return r < world.rank() && shares_process(r); });
-  if (std::ranges::count_if(local, shares_process) < world.size()) mine.name = fmt::format("rank {}", world.rank());
+  const std::vector<int>& same_process = WorldAccess::ranks_of_process(world);
+  contributes = same_process.front() == world.rank();
+  if (std::ssize(same_process) < world.size()) mine.name = fmt::format("rank {}", world.rank());
   mine.rank = world.rank();
   trace.emplace();
   mine.first = mine.last = {now(), 0};
@@ -135,6 +133,8 @@ void RankTrace::State::stop(const std::source_location& where) {
         error = e.what();
       }
   };
+  // Prepared outside of the collective, in which this rank does not answer others.
+  const TraceAccess::Events events = TraceAccess::events();
   std::uint64_t dropped = 0;
   if (world.first()) {
     try {
@@ -143,7 +143,8 @@ void RankTrace::State::stop(const std::source_location& where) {
       error = e.what();
     }
     write(tessera::detail::tracing::begin_of_trace());
-    dropped = TraceAccess::write_events(*trace, mine, write);
+    dropped = events.dropped;
+    TraceAccess::write(*trace, events, mine, write);
   }
   run(where, [&](Round& round) {
     mine.last = compare_clocks(round, WorldAccess::local_ranks(world));
@@ -169,9 +170,9 @@ void RankTrace::State::stop(const std::source_location& where) {
       if (size != 0) send(round, 0, std::as_bytes(std::span(text)));
       text.clear();
     };
-    std::uint64_t mine_dropped = 0;
+    const std::uint64_t mine_dropped = contributes ? events.dropped : 0;
     if (contributes)
-      mine_dropped = TraceAccess::write_events(*trace, mine, [&](std::string_view more) {
+      TraceAccess::write(*trace, events, mine, [&](std::string_view more) {
         text += more;
         if (text.size() >= piece) send_text();
       });
@@ -195,17 +196,19 @@ void RankTrace::State::write_alone() {
   const std::filesystem::path path = tessera::detail::tracing::file_of_rank(file, world.rank());
   os::AtomicFile out(path, rules);
   out.write(tessera::detail::tracing::begin_of_trace());
-  const std::uint64_t dropped =
-      TraceAccess::write_events(*trace, mine, [&](std::string_view text) { out.write(text); });
-  out.write(tessera::detail::tracing::end_of_trace(dropped));
+  const TraceAccess::Events events = TraceAccess::events();
+  TraceAccess::write(*trace, events, mine, [&](std::string_view text) { out.write(text); });
+  out.write(tessera::detail::tracing::end_of_trace(events.dropped));
   out.commit();
   logging::warn(fmt::format("the trace of rank {} is in {}, because it was not stopped on all ranks", world.rank(),
                             path.string()));
 }
 
 RankTrace::RankTrace(World& world, const std::string& file, std::source_location where)
-    : state_(new State{.world = world, .file = std::filesystem::absolute(file)}) {
+    : state_(new State(world, file)) {
   if (file.empty()) fail<ArgumentError>({.operation = "dist::trace", .wrong = "the file name is empty"});
+  std::error_code error;  // the program may change its working directory
+  if (const std::filesystem::path full = std::filesystem::absolute(state_->file, error); !error) state_->file = full;
   state_->start(where);
 }
 

@@ -67,7 +67,7 @@ struct World::State {
   std::shared_ptr<const tessera::detail::RankPlaces> places;  ///< all devices, when they have been exchanged
   std::unique_ptr<Communicator> communicator;                 ///< null: one rank
   std::vector<RankInfo> ranks;
-  std::vector<int> local_ranks;  ///< ranks of this machine
+  std::vector<int> local_ranks, ranks_of_process;  ///< of this machine; of this process
   int rank = 0, size = 1, local_rank = 0, local_size = 0;
   std::string name;
   /// A sum that start_sum has started.
@@ -98,6 +98,7 @@ Communicator* WorldAccess::communicator(World& world) { return world.state_->com
 DeviceGroups& WorldAccess::groups(World& world) { return *world.state_->groups; }
 TileExchange& WorldAccess::tiles(World& world) { return *world.state_->tiles; }
 const std::vector<int>& WorldAccess::local_ranks(const World& world) { return world.state_->local_ranks; }
+const std::vector<int>& WorldAccess::ranks_of_process(const World& world) { return world.state_->ranks_of_process; }
 
 void World::State::introduce(bool divides_cores) {
   Introduction mine;
@@ -127,6 +128,7 @@ void World::State::introduce(bool divides_cores) {
     if (ranks.back().host != host || std::strcmp(other.boot, mine.boot) != 0) continue;
     if (k == rank) local_rank = local_size;
     local_ranks.push_back(k);
+    if (other.process == mine.process && other.start == mine.start) ranks_of_process.push_back(k);
     ++local_size;
     if (std::strcmp(other.affinity, mine.affinity) == 0) ++same_cores;
     if (other.process != mine.process) communicator->watch(k, other.process, other.start);

@@ -2,6 +2,7 @@
 // A language model that is ready to generate text: the weights on a device, and the tokenizer.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +16,8 @@
 
 namespace tessera {
 
+class Grammar;
+
 /// Options of LanguageModel::generate.
 struct GenerateOptions {
   SamplerOptions sampling;             ///< How tokens are chosen.
@@ -27,8 +30,9 @@ struct GenerateOptions {
   /// Enables log probabilities: the number of likeliest tokens to report at each position, in addition to the chosen
   /// token. -1: do not compute log probabilities.
   std::int64_t log_probabilities = -1;
-  Callback<bool()> cancelled = {};  ///< called between tokens and prompt batches; return true to stop
-  std::vector<TokenId> shown = {};  ///< control tokens to include in the output; others are omitted
+  Callback<bool()> cancelled = {};              ///< called between tokens and prompt batches; return true to stop
+  std::vector<TokenId> shown = {};              ///< control tokens to include in the output; others are omitted
+  std::shared_ptr<const Grammar> grammar = {};  ///< if set, the text matches it (llm/grammar/grammar.h)
 };
 
 /// Why generation stopped.

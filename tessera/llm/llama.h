@@ -157,7 +157,7 @@ class Llama {
   Array feed_forward(const Layer& l, ops::LinearInput& x) const;
   void check_tokens(std::span<const std::int32_t> tokens, const KeyValueCache& cache) const;
   void check_vocabulary(std::span<const std::int32_t> tokens) const;
-  void check_pieces(std::span<const SequencePiece> pieces) const;
+  void check_pieces(std::span<const SequencePiece> pieces, const PagedCache& cache) const;
   /// Consecutive layers on one device.
   struct Part {
     std::size_t begin, end;  ///< layers [begin, end)

@@ -9,7 +9,7 @@
 
 namespace tessera {
 
-using ops::most_grouped_tokens, ops::page_positions;
+using ops::most_grouped_tokens;
 
 Array Llama::Past::store(std::size_t i, std::span<const Array> qkv, const ops::HeadOptions& heads) const {
   if (cache != nullptr) return ops::rotate_and_store(qkv, heads, position, cache->keys_[i], cache->values_[i]);
@@ -26,7 +26,7 @@ ops::LinearInput Llama::Past::attend(std::size_t i, const Array& queries, float 
   return ops::LinearInput(seen.reshape({queries.shape(0), queries.shape(1) * queries.shape(2)}));
 }
 
-void Llama::check_pieces(std::span<const SequencePiece> pieces) const {
+void Llama::check_pieces(std::span<const SequencePiece> pieces, const PagedCache& cache) const {
   std::set<const PagedCache::Sequence*> sequences;
   for (const SequencePiece& p : pieces) {
     const auto count = static_cast<std::int64_t>(p.tokens.size());
@@ -34,12 +34,12 @@ void Llama::check_pieces(std::span<const SequencePiece> pieces) const {
     check_vocabulary(p.tokens);
     if (!sequences.insert(p.sequence).second)
       fail<ArgumentError>({.operation = "Llama::forward", .wrong = "two pieces are of the same sequence"});
-    if (p.sequence->length() + count > p.sequence->pages() * page_positions)
+    if (!cache.can_append(*p.sequence, count))
       fail<ArgumentError>({.operation = "Llama::forward",
                            .with = {{"tokens", std::to_string(count)},
                                     {"in the sequence", std::to_string(p.sequence->length())},
                                     {"pages", std::to_string(p.sequence->pages())}},
-                           .wrong = "the tokens do not fit into the pages of the sequence",
+                           .wrong = "the sequence has no pages of its own for the tokens",
                            .remedy = "Call PagedCache::reserve first"});
   }
 }
@@ -96,7 +96,7 @@ struct HostStep {
 }  // namespace
 
 Array Llama::forward(std::span<const SequencePiece> pieces, PagedCache& cache) const {
-  check_pieces(pieces);
+  check_pieces(pieces, cache);
   std::vector<std::span<const std::int32_t>> pages;
   for (const SequencePiece& p : pieces) pages.push_back(PagedCache::pages_of(*p.sequence));
   const HostStep step(pieces, pages);

@@ -48,6 +48,11 @@ struct PagedCache::State {
     }
     return -1;
   }
+  /// True if other sequences use the page, or can find its contents.
+  bool is_fixed(std::int32_t number) const {
+    const Page& page = pages[static_cast<std::size_t>(number)];
+    return page.users > 1 || page.contents != 0;
+  }
   void drop_contents(std::int32_t number) {
     Page& page = pages[static_cast<std::size_t>(number)];
     if (page.contents == 0) return;
@@ -110,21 +115,22 @@ bool PagedCache::allocate(std::int64_t free) {
   if (needed <= before || before == limit_) return true;
   const std::int64_t pages = std::min(limit_, std::max(needed, before + before / 2));
   try {
+    const auto larger = [&](const Array& a) {
+      Shape shape = a.shape();
+      shape[0] = pages + 1;
+      Array made = Array::zeros(shape, a.dtype(), a.device());
+      made.slice(0, 0, a.shape(0)).assign(a);
+      return made.eval();
+    };
     for (ops::PagedLayer& l : layers_)
-      for (Array* a : {&l.keys, &l.values}) {
-        if (a->shape(0) > pages) continue;  // already larger after an earlier call that ran out of memory
-        Shape shape = a->shape();
-        shape[0] = pages + 1;
-        Array larger = Array::zeros(shape, a->dtype(), a->device());
-        larger.slice(0, 0, a->shape(0)).assign(*a);
-        larger.eval();
-        *a = std::move(larger);
-      }
+      if (l.keys.shape(0) <= pages) l = {larger(l.keys), larger(l.values)};  // else an earlier call ran out of memory
   } catch (const OutOfMemory& e) {
     limit_ = before;
     logging::warn(fmt::format("the KV cache stays at {} pages of {} tokens: {}", before, page_positions, e.what()));
     return free <= free_pages();
   }
+  // Free the old buffers, because they are too small to be reused.
+  for (const ops::PagedLayer& l : layers_) trim(l.keys.device());
   state_->pages.resize(static_cast<std::size_t>(pages) + 1);
   for (auto page = static_cast<std::int32_t>(before) + 1; page <= pages; ++page)
     state_->pages[static_cast<std::size_t>(page)].place = state_->unused.insert(state_->unused.begin(), page);
@@ -177,17 +183,21 @@ PagedCache::Sequence PagedCache::fork(const Sequence& sequence) {
 bool PagedCache::reserve(Sequence& sequence, std::int64_t more) {
   const std::int64_t length = sequence.length();
   const auto last = static_cast<std::size_t>(length / page_positions);
-  const bool copies = more > 0 && length % page_positions != 0 &&
-                      state_->pages[static_cast<std::size_t>(sequence.pages_[last])].users > 1;
+  const bool copies = more > 0 && length % page_positions != 0 && state_->is_fixed(sequence.pages_[last]);
   const std::int64_t wanted = (length + more + page_positions - 1) / page_positions - sequence.pages();
   if (!allocate(std::max<std::int64_t>(wanted, 0) + (copies ? 1 : 0))) return false;
   if (copies) {
     const std::int32_t old = sequence.pages_[last], page = state_->take();
-    for (ops::PagedLayer& l : layers_)
-      for (Array* a : {&l.keys, &l.values}) {
-        a->slice(0, page, page + 1).assign(a->slice(0, old, old + 1));
-        a->eval();
-      }
+    try {
+      for (ops::PagedLayer& l : layers_)
+        for (Array* a : {&l.keys, &l.values}) {
+          a->slice(0, page, page + 1).assign(a->slice(0, old, old + 1));
+          a->eval();
+        }
+    } catch (...) {
+      state_->release(page);
+      throw;
+    }
     sequence.pages_[last] = page;
     state_->release(old);
   }
@@ -215,6 +225,19 @@ void PagedCache::append(Sequence& sequence, std::span<const std::int32_t> tokens
     page.tokens.assign(of_page.begin(), of_page.end());
     state_->by_hash.emplace(State::hash(before, page.salt, of_page), number);
   }
+}
+
+bool PagedCache::can_append(const Sequence& sequence, std::int64_t more) const {
+  const std::int64_t length = sequence.length();
+  if (length + more > sequence.pages() * page_positions) return false;
+  const auto last = static_cast<std::size_t>(length / page_positions);
+  return more == 0 || length % page_positions == 0 || !state_->is_fixed(sequence.pages_[last]);
+}
+
+void PagedCache::discard(Sequence& sequence) {
+  for (const std::int32_t page : sequence.pages_)
+    if (state_->pages[static_cast<std::size_t>(page)].users == 1) state_->drop_contents(page);
+  release(sequence);
 }
 
 void PagedCache::forget() {

@@ -68,8 +68,13 @@ class PagedCache {
   /// Returns a sequence with the same tokens. Both use the same pages; the last one is copied when one of them grows.
   Sequence fork(const Sequence& sequence);
   /// Takes pages, so that `more` tokens can be appended. Returns false, and changes nothing, if there are too few free
-  /// pages. Of the free pages, those that were used longest ago are taken first.
+  /// pages. New pages are allocated before contents that share() can find are dropped; of these, those that were used
+  /// longest ago are dropped first.
   bool reserve(Sequence& sequence, std::int64_t more);
+  /// True if reserve() has taken the pages for `more` tokens, and no other sequence uses them.
+  bool can_append(const Sequence& sequence, std::int64_t more) const;
+  /// Removes the tokens of a sequence. Its contents cannot be found by share(), unless other sequences use them.
+  void discard(Sequence& sequence);
   /// Drops all contents that no sequence uses, so that share() does not find them.
   void forget();
 

@@ -9,9 +9,11 @@
 #include <condition_variable>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "tessera/base/log.h"
+#include "tessera/base/os/fork.h"
 #include "tessera/llm/estimate.h"
 #include "tessera/llm/fetched_logits.h"
 #include "tessera/llm/paged_cache.h"
@@ -23,24 +25,33 @@ namespace {
 using ops::page_positions;
 using Clock = std::chrono::steady_clock;
 
+constexpr std::int64_t most_sequences = 4096;  // of a request
+
 double seconds_between(Clock::time_point a, Clock::time_point b) {
   return std::chrono::duration<double>(b - a).count();
 }
 
+/// The state of a request that other threads use. It does not own the callback, whose destructor may call the
+/// scheduler.
+struct Progress {
+  Scheduler::RequestId id = 0;
+  std::atomic<bool> cancelled = false, started = false;
+};
+
 /// A submitted request.
 struct Job {
-  Scheduler::RequestId id = 0;
   TextRequest request;
-  std::atomic<bool> cancelled = false, started = false;
+  const std::shared_ptr<Progress> progress = std::make_shared<Progress>();
 
   // An exception of the callback must not end the thread. The request is cancelled instead.
   void deliver(std::int64_t sequence, const TextEvent& event) noexcept {
     try {
       if (request.on_event) request.on_event(sequence, event);
     } catch (...) {
-      cancelled = true;
+      progress->cancelled = true;
     }
   }
+  std::int64_t count() const { return std::ssize(request.prompts) * request.sequences; }
 };
 
 /// A sequence of a request that waits or runs.
@@ -93,6 +104,24 @@ struct Run {
 
 }  // namespace
 
+namespace {
+
+/// Enough pages for all texts, but not more than half of the free memory. One text always fits.
+std::int64_t default_pages(const Llama& model, const SchedulerOptions& options) {
+  const std::int64_t of_text = (options.context + page_positions - 1) / page_positions;
+  const std::uint64_t bytes = PagedCache::page_bytes(model.config(), options.cache_dtype);
+  std::int64_t pages = of_text * std::min(options.parallel, (std::int64_t{1} << 30) / of_text);
+  const std::vector<Device>& layers = model.layer_devices();
+  for (const Device device : layers) {
+    const auto part = static_cast<std::uint64_t>(std::ranges::count(layers, device));
+    const std::uint64_t on_device = bytes * part / layers.size();
+    pages = std::min(pages, static_cast<std::int64_t>(free_memory(device) / 2 / std::max<std::uint64_t>(on_device, 1)));
+  }
+  return std::max(pages, of_text);
+}
+
+}  // namespace
+
 struct Scheduler::State {
   State(const LanguageModel& m, const SchedulerOptions& o)
       : model(m), options(o), cache(m.model().config(), o.pages, m.model().layer_devices(), o.context, o.cache_dtype) {}
@@ -106,10 +135,12 @@ struct Scheduler::State {
   bool reserve(std::list<Run>::iterator run);
   std::vector<std::list<Run>::iterator> plan(std::vector<SequencePiece>& pieces);
   void step();
-  bool choose(Run& run, const Array& logits);
+  std::optional<StopReason> choose(Run& run, const Array& logits);
+  bool reduce_batch();
   void fail_running(const std::string& message);
   void publish();
   std::int64_t queued() const;
+  void cancel_all();
   std::int64_t most_tokens() const { return std::min(options.context, cache.pages() * page_positions); }
 
   const LanguageModel& model;
@@ -120,23 +151,26 @@ struct Scheduler::State {
   std::list<Run> waiting, running;
   SchedulerStatistics counted;
 
-  mutable std::mutex mutex;  ///< protects the members below
+  std::atomic<std::int64_t> occupied = 0;  ///< sequences that run, without those that are ending
+  mutable std::mutex mutex;                ///< protects the members below
   std::condition_variable changed;
   std::vector<std::shared_ptr<Job>> submitted;
-  std::vector<std::weak_ptr<Job>> jobs;  ///< all that have not ended
+  std::vector<std::weak_ptr<Progress>> requests;  ///< all that have not ended
   bool stopping = false, cancels = false;
   RequestId next_id = 1;
   SchedulerStatistics statistics;
 
+  const std::uint32_t generation = os::fork_generation();
   std::thread thread;
 };
 
 void Scheduler::State::check(const TextRequest& request) const {
   if (request.prompts.empty()) fail<ArgumentError>({.operation = "generate", .wrong = "there is no prompt"});
-  if (request.sequences < 1)
+  if (request.sequences < 1 || request.sequences > most_sequences / std::ssize(request.prompts))
     fail<ArgumentError>({.operation = "generate",
-                         .with = {{"sequences", std::to_string(request.sequences)}},
-                         .wrong = "the number of sequences must be 1 or more"});
+                         .with = {{"sequences", std::to_string(request.sequences)},
+                                  {"prompts", std::to_string(request.prompts.size())}},
+                         .wrong = fmt::format("a request must have between 1 and {} sequences", most_sequences)});
   const LlamaConfig& config = model.model().config();
   const auto check_token = [&](TokenId id, const char* what) {
     if (id < 0 || id >= config.vocabulary)
@@ -158,15 +192,20 @@ void Scheduler::State::take_submitted() {
     const std::lock_guard lock(mutex);
     taken.swap(submitted);
   }
-  for (const std::shared_ptr<Job>& job : taken)
-    for (std::int64_t n = 0; n < std::ssize(job->request.prompts) * job->request.sequences; ++n)
-      waiting.emplace_back(job, n, model.tokenizer());
+  for (const std::shared_ptr<Job>& job : taken) {
+    std::int64_t n = 0;
+    try {
+      for (; n < job->count(); ++n) waiting.emplace_back(job, n, model.tokenizer());
+    } catch (const std::exception& e) {
+      for (; n < job->count(); ++n) job->deliver(n, TextFailed{e.what()});
+    }
+  }
 }
 
 void Scheduler::State::end_cancelled() {
   for (std::list<Run>* list : {&waiting, &running})
     std::erase_if(*list, [](Run& run) {
-      if (!run.job->cancelled) return false;
+      if (!run.job->progress->cancelled) return false;
       run.end(StopReason::cancelled);
       return true;
     });
@@ -183,7 +222,7 @@ bool Scheduler::State::start(Run& run) {
   if (!std::exchange(run.started, true)) {
     counted.cached_tokens += shared;
     run.begun = Clock::now();
-    run.job->started = true;
+    run.job->progress->started = true;
     run.deliver(TextStarted{run.prompt, shared});
   }
   return true;
@@ -198,11 +237,22 @@ void Scheduler::State::admit() {
       return other.job == run->job && prompt_of(other) == prompt_of(*run) && other.cached.length() < other.prompt;
     };
     if (options.shares_prefixes && std::ranges::any_of(running, reads_the_same)) continue;
-    if (start(*run)) {
+    bool starts = false;
+    std::string error;
+    try {
+      starts = start(*run);
+    } catch (const std::exception& e) {
+      error = e.what();
+    }
+    if (starts) {
       running.splice(running.end(), waiting, run);
-    } else if (running.empty()) {
-      run->deliver(TextFailed{fmt::format("there is memory for {} tokens, but the text has {}",
-                                          cache.pages() * page_positions, run->tokens.size())});
+    } else if (!error.empty() || running.empty()) {
+      if (error.empty())
+        error = fmt::format("there is memory for {} tokens, but the text has {}", cache.pages() * page_positions,
+                            run->tokens.size());
+      cache.discard(run->cached);
+      run->deliver_piece();
+      run->deliver(TextFailed{error});
       waiting.erase(run);
     } else {
       return;
@@ -244,29 +294,25 @@ std::vector<std::list<Run>::iterator> Scheduler::State::plan(std::vector<Sequenc
   return runs;
 }
 
-/// Chooses the next token of a sequence. Returns false if its text has ended.
-bool Scheduler::State::choose(Run& run, const Array& logits) {
+/// Chooses the next token of a sequence. Returns the reason if its text has ended.
+std::optional<StopReason> Scheduler::State::choose(Run& run, const Array& logits) {
   const TextRequest& request = run.job->request;
-  const auto ends = [&](StopReason reason) {
-    run.end(reason);
-    return false;
-  };
   if (run.generated() == 0) run.read = Clock::now();
-  if (request.max_tokens == 0) return ends(StopReason::max_tokens);
+  if (request.max_tokens == 0) return StopReason::max_tokens;
   run.logits.fetch(logits, run.sampler, request.log_probabilities >= 0);
   const TokenId token = run.logits.sample(run.sampler, run.tokens);
-  if (model.tokenizer().is_end(token)) return ends(StopReason::end_token);
+  if (model.tokenizer().is_end(token)) return StopReason::end_token;
   run.tokens.push_back(token);
   run.piece.tokens.push_back(token);
   if (request.log_probabilities >= 0)
     run.piece.log_probabilities.push_back(log_probabilities(run.logits.all(), token, request.log_probabilities));
   ++counted.generated_tokens;
   run.piece.text += run.text.push(token);
-  if (run.text.stopped()) return ends(StopReason::stop_text);
-  if (run.generated() >= request.max_tokens) return ends(StopReason::max_tokens);
-  if (std::ssize(run.tokens) > most_tokens()) return ends(StopReason::context_full);
+  if (run.text.stopped()) return StopReason::stop_text;
+  if (run.generated() >= request.max_tokens) return StopReason::max_tokens;
+  if (std::ssize(run.tokens) > most_tokens()) return StopReason::context_full;
   if (!run.piece.text.empty()) run.deliver_piece();
-  return true;
+  return {};
 }
 
 void Scheduler::State::step() {
@@ -279,21 +325,42 @@ void Scheduler::State::step() {
     Run& run = *runs[i];
     if (run.generated() == 0 || pieces[i].tokens.size() > 1) counted.read_tokens += std::ssize(pieces[i].tokens);
     if (!pieces[i].logits) continue;
-    bool goes_on = false;
+    std::optional<StopReason> ends;
+    std::optional<std::string> error;
     try {
-      goes_on = choose(run, logits.slice(0, row, row + 1));
-    } catch (const std::exception& e) {  // logits that are not finite
-      run.deliver_piece();
-      run.deliver(TextFailed{e.what()});
+      ends = choose(run, logits.slice(0, row, row + 1));
+    } catch (const ArgumentError& e) {  // logits that are not finite
+      error = e.what();
     }
     ++row;
-    if (!goes_on) running.erase(runs[i]);
+    if (!ends && !error) continue;
+    occupied = std::ssize(running) - 1;
+    if (error) {
+      cache.discard(run.cached);
+      run.deliver_piece();
+      run.deliver(TextFailed{*error});
+    } else {
+      run.end(*ends);
+    }
+    running.erase(runs[i]);
   }
+}
+
+/// A step without enough memory is repeated with fewer tokens, if it can be. Returns false otherwise.
+bool Scheduler::State::reduce_batch() {
+  if (options.batch <= std::max<std::int64_t>(options.parallel, 32)) return false;
+  options.batch = std::max(options.batch / 2, options.parallel);
+  for (const Device device : model.model().layer_devices()) trim(device);
+  logging::warn(
+      fmt::format("a step of the model does not fit in memory; steps have at most {} tokens now", options.batch));
+  return true;
 }
 
 /// Ends all sequences that run. The contents of the cache may be wrong after an error of a device.
 void Scheduler::State::fail_running(const std::string& message) {
+  occupied = 0;
   for (Run& run : running) {
+    cache.discard(run.cached);
     run.deliver_piece();
     run.deliver(TextFailed{message});
   }
@@ -306,7 +373,7 @@ void Scheduler::State::publish() {
   counted.pages = cache.pages(), counted.used_pages = cache.used_pages(), counted.shared_pages = cache.shared_pages();
   const std::lock_guard lock(mutex);
   statistics = counted;
-  std::erase_if(jobs, [](const std::weak_ptr<Job>& job) { return job.expired(); });
+  std::erase_if(requests, [](const std::weak_ptr<Progress>& one) { return one.expired(); });
 }
 
 void Scheduler::State::run() {
@@ -319,11 +386,14 @@ void Scheduler::State::run() {
       if (stopping && submitted.empty() && waiting.empty() && running.empty()) return;
       cancels = false;
     }
-    take_submitted();
-    end_cancelled();
     try {
+      take_submitted();
+      end_cancelled();
       admit();
+      occupied = std::ssize(running);
       step();
+    } catch (const OutOfMemory& e) {
+      if (!reduce_batch()) fail_running(e.what());
     } catch (const std::exception& e) {
       fail_running(e.what());
     }
@@ -333,10 +403,17 @@ void Scheduler::State::run() {
 
 /// Number of requests of which no sequence has started. Requires the lock.
 std::int64_t Scheduler::State::queued() const {
-  return std::ranges::count_if(jobs, [](const std::weak_ptr<Job>& weak) {
-    const std::shared_ptr<Job> job = weak.lock();
-    return job && !job->started && !job->cancelled;
+  return std::ranges::count_if(requests, [](const std::weak_ptr<Progress>& weak) {
+    const std::shared_ptr<Progress> one = weak.lock();
+    return one && !one->started && !one->cancelled;
   });
+}
+
+/// Requires the lock.
+void Scheduler::State::cancel_all() {
+  for (const std::weak_ptr<Progress>& weak : requests)
+    if (const std::shared_ptr<Progress> one = weak.lock()) one->cancelled = true;
+  cancels = true;
 }
 
 Scheduler::Scheduler(const LanguageModel& model, SchedulerOptions options) {
@@ -356,10 +433,15 @@ Scheduler::Scheduler(const LanguageModel& model, SchedulerOptions options) {
 }
 
 Scheduler::~Scheduler() {
-  cancel_all();
+  if (state_->generation != os::fork_generation()) {  // the thread belongs to the parent
+    state_->thread.detach();
+    static_cast<void>(state_.release());
+    return;
+  }
   {
     const std::lock_guard lock(state_->mutex);
     state_->stopping = true;
+    state_->cancel_all();
   }
   state_->changed.notify_all();
   state_->thread.join();
@@ -370,16 +452,15 @@ Scheduler::RequestId Scheduler::submit(TextRequest request) {
   auto job = std::make_shared<Job>();
   job->request = std::move(request);
   const std::lock_guard lock(state_->mutex);
-  const std::int64_t idle = std::max<std::int64_t>(state_->options.parallel - state_->statistics.running, 0);
+  const std::int64_t idle = std::max<std::int64_t>(state_->options.parallel - state_->occupied, 0);
   const std::int64_t queued = state_->queued();
-  if (queued >= static_cast<std::int64_t>(state_->options.queue) + idle)
+  if (state_->stopping || queued >= static_cast<std::int64_t>(state_->options.queue) + idle)
     fail<QueueFull>({.operation = "generate",
                      .with = {{"waiting requests", std::to_string(queued)}},
-                     .wrong = "the queue is full",
-                     .remedy = "Try again later"});
-  job->id = state_->next_id++;
-  const RequestId id = job->id;
-  state_->jobs.push_back(job);
+                     .wrong = state_->stopping ? "the scheduler is being destroyed" : "the queue is full",
+                     .remedy = state_->stopping ? "" : "Try again later"});
+  const RequestId id = job->progress->id = state_->next_id++;
+  state_->requests.push_back(job->progress);
   state_->submitted.push_back(std::move(job));
   state_->changed.notify_all();
   return id;
@@ -387,17 +468,15 @@ Scheduler::RequestId Scheduler::submit(TextRequest request) {
 
 void Scheduler::cancel(RequestId id) {
   const std::lock_guard lock(state_->mutex);
-  for (const std::weak_ptr<Job>& weak : state_->jobs)
-    if (const std::shared_ptr<Job> job = weak.lock(); job && job->id == id) job->cancelled = true;
+  for (const std::weak_ptr<Progress>& weak : state_->requests)
+    if (const std::shared_ptr<Progress> one = weak.lock(); one && one->id == id) one->cancelled = true;
   state_->cancels = true;
   state_->changed.notify_all();
 }
 
 void Scheduler::cancel_all() {
   const std::lock_guard lock(state_->mutex);
-  for (const std::weak_ptr<Job>& weak : state_->jobs)
-    if (const std::shared_ptr<Job> job = weak.lock()) job->cancelled = true;
-  state_->cancels = true;
+  state_->cancel_all();
   state_->changed.notify_all();
 }
 

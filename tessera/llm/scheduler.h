@@ -52,11 +52,12 @@ struct TextRequest {
   /// Number of sequences for each prompt, with the seeds `sampling.seed`, `sampling.seed` + 1, ... Sequence
   /// p * `sequences` + i continues prompt p.
   std::int64_t sequences = 1;
-  SamplerOptions sampling;              ///< how tokens are chosen
-  std::int64_t max_tokens = 256;        ///< maximum number of tokens to generate for each sequence
-  std::vector<std::string> stop = {};   ///< as GenerateOptions::stop
-  std::vector<TokenId> shown = {};      ///< as GenerateOptions::shown
-  std::int64_t log_probabilities = -1;  ///< as GenerateOptions::log_probabilities
+  SamplerOptions sampling;                      ///< how tokens are chosen
+  std::int64_t max_tokens = 256;                ///< maximum number of tokens to generate for each sequence
+  std::vector<std::string> stop = {};           ///< as GenerateOptions::stop
+  std::vector<TokenId> shown = {};              ///< as GenerateOptions::shown
+  std::int64_t log_probabilities = -1;          ///< as GenerateOptions::log_probabilities
+  std::shared_ptr<const Grammar> grammar = {};  ///< as GenerateOptions::grammar
   /// Prompts share the cache only with earlier texts of the same salt, so that a caller cannot learn from the time of
   /// an answer what others have asked.
   std::uint64_t salt = 0;
@@ -67,10 +68,13 @@ struct TextRequest {
 
 /// Options of Scheduler.
 struct SchedulerOptions {
-  std::int64_t context = 0;    ///< maximum tokens of prompt and text together; 0: the model's context length
+  /// Maximum tokens of prompt and text together; 0: the model's context length. A model with LongRoPE uses its factors
+  /// for long texts if this is longer than its original context.
+  std::int64_t context = 0;
   std::int64_t parallel = 16;  ///< maximum number of sequences that run at the same time
-  /// Maximum number of pages of the KV cache, of 64 tokens each. 0: enough for `parallel` texts of `context` tokens.
-  /// Memory is allocated when it is needed.
+  /// Maximum number of pages of the KV cache, of 64 tokens each. 0: enough for `parallel` texts of `context` tokens,
+  /// but not more than half of the free memory, unless one text needs more. Memory is allocated when it is needed, and
+  /// is kept for the begins of later prompts.
   std::int64_t pages = 0;
   std::int64_t batch = 512;        ///< maximum number of tokens in a step, of all sequences together
   DType cache_dtype = DType::f16;  ///< the dtype of keys and values

@@ -33,6 +33,7 @@ Array attend(const Array& q, const Array& keys, const Array& values, const Posit
                                {"past", past.in_memory() ? "in memory" : std::to_string(past.number())}},
                       .wrong = what});
   };
+  ops::require_consecutive("attention", past);
   if (window < 0 || !(cap >= 0 && cap <= 1e30f))
     fail<ArgumentError>({.operation = "attention",
                          .with = {{"window", std::to_string(window)}, {"cap", std::to_string(cap)}},

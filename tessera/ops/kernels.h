@@ -67,6 +67,8 @@ class PositionParameter {
   ir::Value number_;
 };
 LaunchArgument argument(const Position& position);
+/// Throws ArgumentError if there is a position for each token.
+void require_consecutive(const char* operation, const Position& position);
 ir::Value activate(Activation activation, ir::Value x);
 
 // weight_kernels.cpp
@@ -538,6 +540,8 @@ ir::Function trace_paged_attention(const PagedAttentionSpec& spec);
 /// `group` is the number of heads with the same key head.
 PagedAttentionSpec choose_paged_attention(const Tiles& tiles, DType cache, std::int64_t head_size, std::int64_t group,
                                           bool groups);
+/// True if the device has the threads and the shared memory for groups of tokens.
+bool can_group_tokens(const Tiles& tiles, std::int64_t head_size);
 struct PagedStoreSpec {
   DType rows = DType::f32, cache = DType::f32;
   bool transposed = false;  ///< keys

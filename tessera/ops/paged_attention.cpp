@@ -40,7 +40,8 @@ void check_pages(const char* operation, const Array& rows, const PagedLayer& lay
     wrong("tables, sequences, positions and groups must be contiguous i32 of two, one, one and two dimensions");
   if (tokens.sequences.shape(0) != rows.shape(0) || tokens.positions.shape(0) != rows.shape(0))
     wrong("there must be one sequence and one position for each token");
-  if (tokens.single < 0 || tokens.single > rows.shape(0) || (tokens.single < rows.shape(0) && !tokens.groups))
+  if (tokens.single < 0 || tokens.single > rows.shape(0) ||
+      (tokens.single < rows.shape(0) && (!tokens.groups || tokens.groups->shape(0) == 0)))
     wrong("every token must be single, or in a group");
   if (!is_float(rows.dtype()) || (keys.dtype() != DType::f32 && keys.dtype() != DType::f16) ||
       keys.dtype() != values.dtype())
@@ -49,7 +50,8 @@ void check_pages(const char* operation, const Array& rows, const PagedLayer& lay
                                {"keys", std::string(dtype_name(keys.dtype()))},
                                {"values", std::string(dtype_name(values.dtype()))}},
                       .wrong = "the rows must be of a float dtype; keys and values must both be f32 or both be f16"});
-  for (const Array* a : {&keys, &values, &tokens.tables, &tokens.sequences, &tokens.positions})
+  for (const Array* a :
+       {&keys, &values, &tokens.tables, &tokens.sequences, &tokens.positions, tokens.groups ? &*tokens.groups : &keys})
     if (a->device() != rows.device())
       fail<DeviceError>({.operation = operation,
                          .with = {{"rows on", to_string(rows.device())}, {"an operand on", to_string(a->device())}},
@@ -135,8 +137,10 @@ Array paged_attention(const Array& q, const PagedLayer& layer, const PagedTokens
                        blocks = blocks_of * (groups ? heads : key_heads * chunks);
     family(spec).launch({static_cast<std::uint64_t>(blocks), 1, 1}, std::span(args));
   };
-  if (tokens.single > 0) launch(false, tokens.single);
-  if (tokens.groups && tokens.groups->shape(0) > 0) launch(true, tokens.groups->shape(0));
+  const bool grouped = tokens.groups && can_group_tokens(tiles_of(q.device()), head_size);
+  const std::int64_t alone = grouped ? tokens.single : q.shape(0);
+  if (alone > 0) launch(false, alone);
+  if (grouped && tokens.groups->shape(0) > 0) launch(true, tokens.groups->shape(0));
   return finish();
 }
 

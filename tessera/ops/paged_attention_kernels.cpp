@@ -16,6 +16,7 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr int page = page_positions;
+constexpr int converted_positions = 32;  // of keys and values for groups of tokens, at a time
 
 struct Parameters {
   ir::BufferRef q, keys, values, out, tables, positions;
@@ -150,7 +151,7 @@ void single_tokens(const PagedAttentionSpec& spec) {
 void groups_of_tokens(const PagedAttentionSpec& spec) {
   const Parameters p(spec);
   const auto groups = ir::buffer_param("groups", DType::i32, ir::Access::read);
-  constexpr int together = 8, part = 32;  // sums in registers, positions that are converted at a time
+  constexpr int together = 8, part = converted_positions;  // `together`: sums in registers
   const int threads = static_cast<int>(spec.threads), head_size = p.head_size;
   const int step = head_size % together == 0 ? together : 1;
   const ir::Value lane = ir::thread_id(), head = ir::block_id(0) % p.heads, group = ir::block_id(0) / p.heads;
@@ -273,11 +274,17 @@ ir::Function trace_paged_store(const PagedStoreSpec& spec) {
   return builder.finish();
 }
 
+bool can_group_tokens(const Tiles& tiles, std::int64_t head_size) {
+  const auto size = static_cast<std::uint64_t>(head_size);
+  const std::uint64_t columns = (2 * size + page) * most_grouped_tokens, room = converted_positions * size;
+  return tiles.block_limit >= most_grouped_tokens && (columns + room) * sizeof(float) <= tiles.shared_bytes;
+}
+
 PagedAttentionSpec choose_paged_attention(const Tiles& tiles, DType cache, std::int64_t head_size, std::int64_t group,
                                           bool groups) {
   PagedAttentionSpec s{groups, cache, static_cast<std::uint32_t>(head_size)};
   if (groups) {
-    s.threads = std::min<std::uint32_t>(tiles.block_limit, most_grouped_tokens);
+    s.threads = most_grouped_tokens;
   } else {
     s.threads = std::min(tiles.block_limit, tiles.vectors ? 16u : 64u);
     s.queries = group >= 4 && head_size <= 128 ? 4u : group >= 2 ? 2u : 1u;

@@ -56,6 +56,10 @@ PositionParameter::PositionParameter(const char* name, bool in_memory) {
 }
 ir::Value PositionParameter::get() const { return number_.valid() ? number_ : at(ir::index_literal(0)); }
 ir::Value PositionParameter::at(ir::Value token) const { return ir::cast(DType::index, memory_.load(token)); }
+void require_consecutive(const char* operation, const Position& position) {
+  if (position.is_each())
+    fail<ArgumentError>({.operation = operation, .wrong = "the tokens must have consecutive positions"});
+}
 LaunchArgument argument(const Position& position) {
   if (position.in_memory()) return LaunchArgument(position.memory().view());
   return LaunchArgument::index(position.number());
@@ -290,6 +294,7 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
 void cache_store(Array& cache, const Array& rows, const Position& position) {
   const detail::Operation operation("cache_store", cache, rows);
   detail::check_write_target("cache_store", cache), detail::check_stored_value("cache_store", rows);
+  ops::require_consecutive("cache_store", position);
   check_rows_match("cache_store", "rows", rows);
   if (cache.rank() != 3 || cache.shape(0) != rows.shape(1) || cache.shape(2) != rows.shape(2) ||
       position.number() < 0 || position.number() > cache.shape(1) - rows.shape(0))

@@ -66,6 +66,7 @@ std::array<Array, 3> rotate_heads(std::span<const Array> parts, const HeadOption
 
 Array rotate_and_store(std::span<const Array> parts, const HeadOptions& how, const Position& position, Array& keys,
                        Array& values) {
+  require_consecutive("rotate_and_store", position);
   const std::int64_t size = how.head_size, queries = how.heads * size, shared = how.key_heads * size;
   const std::array<Array, 3> qkv = {columns_of(parts, 0, queries), columns_of(parts, queries, shared),
                                     columns_of(parts, queries + shared, shared)};

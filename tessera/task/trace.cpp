@@ -151,11 +151,14 @@ std::string Trace::json() const {
 
 std::int64_t detail::TraceAccess::since(const Trace& trace) { return trace.state_->since; }
 
-std::uint64_t detail::TraceAccess::write_events(const Trace& trace, const tracing::RankOfTrace& rank,
-                                                const Callback<void(std::string_view)>& to) {
+detail::TraceAccess::Events detail::TraceAccess::events() {
   const tracing::RecordedEvents recorded = tracing::recorded_events("trace");
-  stream(to, [&](std::ostream& s) { tracing::write_events(s, tracing::timeline_of(recorded), since(trace), rank); });
-  return recorded.dropped;
+  return {tracing::timeline_of(recorded), recorded.dropped};
+}
+
+void detail::TraceAccess::write(const Trace& trace, const Events& events, const tracing::RankOfTrace& rank,
+                                const Callback<void(std::string_view)>& to) {
+  stream(to, [&](std::ostream& s) { tracing::write_events(s, events.timeline, since(trace), rank); });
 }
 
 std::filesystem::path detail::tracing::file_of_rank(const std::filesystem::path& file, int rank) {

@@ -74,18 +74,18 @@ class Writer {
     }
     return at->second;
   }
-  std::string time(std::int64_t at) const {  // in microseconds
-    const std::int64_t since_begin = rank_ == nullptr ? at - since_ : rank_->time(at) - rank_->origin;
-    const std::int64_t ns = std::max<std::int64_t>(since_begin, 0);
-    return fmt::format("{}.{:03}", ns / 1000, ns % 1000);
+  /// Nanoseconds since the trace began, on the clock of rank 0.
+  std::int64_t nanoseconds(std::int64_t at) const {
+    return std::max<std::int64_t>(rank_ == nullptr ? at - since_ : rank_->time(at) - rank_->origin, 0);
   }
-  static std::string lasts(std::int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
+  static std::string microseconds(std::int64_t ns) { return fmt::format("{}.{:03}", ns / 1000, ns % 1000); }
+  std::string time(std::int64_t at) const { return microseconds(nanoseconds(at)); }
   std::string complete(int process, int thread, const std::string& name, const char* kind, std::int64_t begin,
                        std::int64_t end, const std::string& args) const {
     begin = std::max(begin, since_);
     return fmt::format(
         R"("ph": "X", "pid": {}, "tid": {}, "name": {}, "cat": "{}", "ts": {}, "dur": {}, "args": {{{}}})", process,
-        thread, quoted(name), kind, time(begin), lasts(end - begin), args);
+        thread, quoted(name), kind, time(begin), microseconds(nanoseconds(end) - nanoseconds(begin)), args);
   }
   std::string args_of(std::uint64_t number, const TracedTask& t) const {
     return fmt::format(R"("task": {}, "device": {}, "state": "{}", "made": {})", number, quoted(to_string(t.device)),

@@ -49,9 +49,15 @@ namespace detail {
 /// Access to members of Trace for dist::RankTrace.
 struct TraceAccess {
   static std::int64_t since(const Trace& trace);
-  /// Passes the text of the events so far to `to`, in pieces. Returns the number of dropped events.
-  static std::uint64_t write_events(const Trace& trace, const tracing::RankOfTrace& rank,
-                                    const Callback<void(std::string_view)>& to);
+  /// The events so far.
+  struct Events {
+    tracing::Timeline timeline;
+    std::uint64_t dropped;  ///< number of events that are missing
+  };
+  static Events events();
+  /// Passes the text of the events to `to`, in pieces.
+  static void write(const Trace& trace, const Events& events, const tracing::RankOfTrace& rank,
+                    const Callback<void(std::string_view)>& to);
 };
 
 }  // namespace detail

@@ -132,6 +132,15 @@ TEST_P(OnEveryDevice, ForksContinueIndependently) {
     const auto want = read(model, cache, one, more);
     for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-3);
   };
+  {  // a page that could be found is copied, too
+    PagedCache::Sequence c = cache.open(2);
+    ASSERT_TRUE(cache.reserve(c, 64));
+    PagedCache::Sequence d = cache.open(2);
+    read(model, cache, c, std::span(text).first(10));
+    d = cache.fork(c);
+    const SequencePiece shared{&c, std::span(text).first(1)};
+    expect_throw<ArgumentError>([&] { model.forward(std::span(&shared, 1), cache); }, {"no pages of its own"});
+  }
   expect_as_if_alone(a, got_a);
   expect_as_if_alone(b, got_b);
 }
@@ -174,6 +183,12 @@ TEST_F(Pages, AreSharedKeptAndTakenLeastRecentlyUsedFirst) {
     EXPECT_EQ(cache.kept_pages(), 1);
     EXPECT_EQ(shared(a), 64) << "the end of a text is dropped before its begin";
   }
+  {
+    PagedCache::Sequence s = cache.open();
+    EXPECT_EQ(cache.share(s, b), 64);
+    cache.discard(s);
+    EXPECT_EQ(shared(b), 0);
+  }
   cache.forget();
   EXPECT_EQ(shared(a), 0);
   EXPECT_EQ(shared(b), 0);
@@ -192,6 +207,30 @@ TEST_F(Pages, OfEqualTextsAreMerged) {
   EXPECT_EQ(logits.slice(0, 0, 1).to_vector<float>(), logits.slice(0, 1, 2).to_vector<float>());
   EXPECT_EQ(cache.free_pages(), 1);
   EXPECT_EQ(cache.shared_pages(), 1);
+}
+
+TEST_F(Pages, RunningOutOfMemoryKeepsTheCacheUsable) {
+  const Tokens text = some_tokens(90, random);
+  PagedCache other(model.config(), 2, model.layer_devices(), context);
+  PagedCache::Sequence expected = other.open();
+  read(model, other, expected, std::span(text).first(70));
+  const auto want = read(model, other, expected, std::span(text).subspan(70));
+  int failed = 0;
+  for (std::uint64_t room = 100'000; room < 4'000'000; room += 400'000) {
+    PagedCache cache(model.config(), 1000, model.layer_devices(), context);
+    PagedCache::Sequence s = cache.open(), more = cache.open();
+    read(model, cache, s, std::span(text).first(70));
+    set_memory_limit(cpu, memory_stats(cpu).live_bytes + room);
+    const bool reserved = cache.reserve(more, 50 * page_positions);
+    set_memory_limit(cpu, 0);
+    if (!reserved) {
+      ++failed;
+      EXPECT_EQ(cache.pages(), 8) << "the pages that are allocated";
+      EXPECT_EQ(more.pages(), 0);
+    }
+    EXPECT_EQ(read(model, cache, s, std::span(text).subspan(70)), want);
+  }
+  EXPECT_GT(failed, 3);
 }
 
 TEST_F(Pages, InvalidPiecesThrowAndChangeNothing) {

@@ -305,6 +305,26 @@ TEST(Scheduler, SequencesOfAPromptShareItsPages) {
   EXPECT_EQ(other.wait().front().started->cached_tokens, 0);
 }
 
+TEST(Scheduler, CallbacksCannotSubmitWhileItIsDestroyed) {
+  std::promise<void> begun;
+  std::atomic<int> submitted = 0;
+  auto scheduler = std::make_unique<Scheduler>(model());
+  TextRequest r;
+  r.prompts = {tokens("The index")};
+  r.max_tokens = 900;
+  r.on_event = [&, s = scheduler.get()](std::int64_t, const TextEvent& event) {
+    if (std::holds_alternative<TextStarted>(event) && ++submitted == 1) begun.set_value();
+    if (!std::holds_alternative<TextEnded>(event)) return;
+    TextRequest again = r;
+    s->submit(again);  // throws, which ends the request
+    ++submitted;
+  };
+  scheduler->submit(r);
+  begun.get_future().wait();
+  scheduler.reset();
+  EXPECT_EQ(submitted, 1);
+}
+
 TEST(Scheduler, RejectsWhatCannotRun) {
   Scheduler scheduler(model(), {.context = 8, .queue = 1});
   Events events;
@@ -321,6 +341,7 @@ TEST(Scheduler, RejectsWhatCannotRun) {
   expect_throw<ArgumentError>(with([](auto& r) { r.sampling.top_p = 2; }), {"top_p"});
   expect_throw<ArgumentError>(with([](auto& r) { r.sampling.logit_bias = {{-1, 1.0}}; }), {"bias"});
   expect_throw<ArgumentError>(with([](auto& r) { r.sequences = 0; }), {"sequences"});
+  expect_throw<ArgumentError>(with([](auto& r) { r.sequences = std::int64_t{1} << 62; }), {"sequences", "4096"});
   expect_throw<ArgumentError>([] { Scheduler(model(), {.context = 1 << 20}); }, {"context"});
 }
 

@@ -153,6 +153,7 @@ TEST_P(AttendsToPages, ResultsDoNotDependOnTheBatch) {
   check({5, 1, 80, DType::f16});
   check({2, 1, 128, DType::f32, 70, 5});
   if (compiles_slowly()) return;
+  check({2, 1, 256, DType::f16});
   check({4, 2, 64});
   check({4, 4, 20});
   check({8, 2, 64, DType::f16, 30});
@@ -167,6 +168,10 @@ TEST_P(AttendsToPages, RotaryTakesAPositionForEachToken) {
     EXPECT_EQ(all.slice(0, t, t + 1).to_vector<float>(),
               rotary(x.slice(0, t, t + 1), positions[static_cast<std::size_t>(t)], how).to_vector<float>());
   expect_throw<ShapeError>([&] { rotary(x, Position::each(i32({1, 2}, {2})), how); }, {"one position for each token"});
+  const Position each = Position::each(i32({1, 2, 3, 4, 5}, {5}));
+  Array cache = Array::zeros({2, 8, 16}, DType::f16, GetParam());
+  expect_throw<ArgumentError>([&] { cache_store(cache, x, each); }, {"cache_store", "consecutive"});
+  expect_throw<ArgumentError>([&] { attention(x, cache, cache, each, 1); }, {"attention", "consecutive"});
 }
 
 TEST_P(AttendsToPages, OperandsThatDoNotMatchThrow) {

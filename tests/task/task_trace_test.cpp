@@ -13,6 +13,7 @@
 
 #include "tessera/kernel/kernel.h"
 #include "tessera/task/synchronize.h"
+#include "tessera/task/trace_json.h"
 #include "tests/executor/nodes.h"
 #include "tests/support/errors.h"
 #include "tests/task/trace_events.h"
@@ -313,4 +314,27 @@ TEST(Summary, CountsTasksTimesCopiesAndWaits) {
 }
 
 }  // namespace
+/// The times of another machine are converted to the clock of rank 0, which drifts apart from its own.
+TEST(Trace, EventsOfOtherClocksNest) {
+  using detail::TraceAccess;
+  Trace seen;
+  Region r;
+  for (int i = 0; i < 4; ++i) r.spawn({.name = "outer"}, [] { spawn({.name = "inner"}, [] {}).wait(); });
+  r.wait();
+  detail::tracing::RankOfTrace rank{.rank = 2, .name = "rank 2"};
+  const std::int64_t begin = TraceAccess::since(seen), end = detail::tracing::now();
+  rank.first = {begin, 5'000'000'000}, rank.last = {end, 5'000'000'000 - (end - begin) / 3};
+  rank.origin = begin + 5'000'000'000;
+  std::string text = detail::tracing::begin_of_trace();
+  TraceAccess::write(seen, TraceAccess::events(), rank, [&](std::string_view more) { text += more; });
+  const std::vector<json> events = checked(text + detail::tracing::end_of_trace(0));
+  double last = 0;
+  for (const json& e : of_kind(events, "task")) {
+    EXPECT_EQ(e.at("pid"), 2001);
+    last = std::max(last, e.at("ts").get<double>() + e.at("dur").get<double>());
+  }
+  EXPECT_GT(last, 0);
+  EXPECT_LE(last * 1000, static_cast<double>(end - begin) * 2 / 3 + 1000);
+}
+
 }  // namespace tessera
