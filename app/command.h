@@ -30,6 +30,7 @@ Command doctor_command(CLI::App& program);
 Command prefer_command(CLI::App& program);
 Command generate_command(CLI::App& program);
 Command chat_command(CLI::App& program);
+Command serve_command(CLI::App& program);
 Command tokenize_command(CLI::App& program);
 Command inspect_command(CLI::App& program);
 Command estimate_command(CLI::App& program);

@@ -26,7 +26,7 @@
 namespace tessera::app {
 namespace {
 
-constexpr std::int64_t measured_now_and_then = 8192;  // number of tokens for regular evaluations
+constexpr std::int64_t evaluation_tokens = 8192;  // number of tokens for regular evaluations
 constexpr const char* shape_name = "shape";
 const LmShape default_shape{};
 const TrainDefaults lm_defaults{.steps = 900,
@@ -305,7 +305,7 @@ int run_lm(LmArguments o) {
     if (settings.file) best.load(*settings.file);
     const MeasuredWindows all = measured_windows(c.held_out.tokens, shape.context, 0);
     const MeasuredWindows some = measured_windows(c.held_out.tokens, shape.context,
-                                                  std::max<std::int64_t>(1, 2 * measured_now_and_then / shape.context));
+                                                  std::max<std::int64_t>(1, 2 * evaluation_tokens / shape.context));
     const auto measure = [&](const MeasuredWindows& w) {
       return measure_lm(learner, w, shape.context, std::min(batch, w.count));
     };

@@ -24,7 +24,7 @@ namespace {
 
 const std::string model = "models/pgdocs-2m-q8_0.gguf";
 const std::string model_f16 = "models/pgdocs-2m-f16.gguf";
-const std::vector<std::string> commands = {"devices", "doctor",   "prefer", "generate", "chat",  "tokenize",
+const std::vector<std::string> commands = {"devices", "doctor",   "prefer", "generate", "chat",  "serve", "tokenize",
                                            "inspect", "estimate", "verify", "kernel",   "train", "bench"};
 
 json parsed(const Outcome& o) {

@@ -14,7 +14,7 @@ from pathlib import Path
 # The sections of the navigation: title and Markdown files (glob patterns), in order. The API follows the guides.
 SECTIONS = [
     ("Guides", ["README.md", "docs/devices.md", "docs/kernels.md", "docs/arrays.md", "docs/tasks.md", "docs/training.md",
-                "docs/machines.md", "docs/models.md", "docs/verification.md", "docs/llm.md", "docs/guarantees.md", "docs/glossary.md", "models/README.md",
+                "docs/machines.md", "docs/models.md", "docs/verification.md", "docs/llm.md", "docs/serve.md", "docs/guarantees.md", "docs/glossary.md", "models/README.md",
                 "docs/versions.md", "CHANGELOG.md"]),
     ("Examples", ["examples/README.md", "examples/*/README.md"]),
     ("Results", ["docs/performance.md", "benchmarks/results/*.md"]),

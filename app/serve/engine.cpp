@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/engine.h"
+
+#include <fmt/format.h>
+
+#include <ctime>
+
+#include "serve/api_error.h"
+#include "tessera/llm/chat_session.h"
+
+namespace tessera::app {
+namespace {
+
+std::vector<std::string> call_ids(const Conversation& conversation) {
+  std::vector<std::string> out;
+  for (const ChatMessage& m : conversation)
+    for (const ToolCall& c : m.calls) out.push_back(c.id);
+  return out;
+}
+
+}  // namespace
+
+Engine::Engine(GgufFile file, LanguageModel model, const std::string& chat_template, RequestDefaults defaults,
+               const SchedulerOptions& options)
+    : file_(std::move(file)),
+      model_(std::move(model)),
+      defaults_(std::move(defaults)),
+      created_(std::time(nullptr)),
+      scheduler_(model_, options) {
+  try {
+    chat_.emplace(load_chat(chat_template, false));
+    if (ChatTemplate::of(file_, chat_template, true).takes_tools()) tool_chat_.emplace(load_chat(chat_template, true));
+  } catch (const FormatError& e) {
+    if (!chat_template.empty()) throw;
+    no_template_ = e.what();
+  }
+  defaults_.context = scheduler_.context();
+  defaults_.vocabulary = static_cast<std::int64_t>(model_.tokenizer().size());
+}
+
+Engine::Chat Engine::load_chat(const std::string& name, bool tools) const {
+  Chat out{ChatTemplate::of(file_, name, tools), {}};
+  set_chat_ends(out.ends, out.form, model_.tokenizer(), tools);
+  return out;
+}
+
+const Engine::Chat& Engine::chat(bool tools) const {
+  if (!chat_) throw ApiError(400, no_template_, {}, "no_chat_template");
+  return tools && tool_chat_ ? *tool_chat_ : *chat_;
+}
+
+ChatPrompt Engine::render(const Conversation& conversation, const std::string& tools,
+                          const std::string& arguments) const {
+  const ChatTemplate& chosen = chat(!tools.empty()).form;
+  if (!tools.empty() && !chosen.takes_tools())
+    throw ApiError(400, "tools: the model's chat template does not support tools.", "tools", "unsupported_field");
+  ChatPromptOptions options;
+  options.tools = tools;
+  options.arguments = arguments;
+  try {
+    return chosen.prompt(conversation, model_.tokenizer(), options);
+  } catch (const Error& e) {  // the template rejects the conversation, or fails
+    throw ApiError(422, e.what(), "messages", "template_rejected");
+  }
+}
+
+void Engine::require_fits(const std::vector<TokenId>& prompt, const char* field) const {
+  const auto length = static_cast<std::int64_t>(prompt.size());
+  if (length == 0) throw ApiError(400, fmt::format("{}: the prompt has no tokens.", field), field);
+  if (length > defaults_.context)
+    throw ApiError(400,
+                   fmt::format("{}: the prompt has {} tokens, but the context of this server has {}. Shorten the "
+                               "prompt, or start the server with a larger --ctx.",
+                               field, length, defaults_.context),
+                   field, "context_length_exceeded");
+}
+
+TextRequest Engine::text_request(const SamplingRequest& r) const {
+  TextRequest out;
+  out.sampling = r.sampling;
+  out.max_tokens = r.max_tokens;
+  out.sequences = r.sequences;
+  out.log_probabilities = r.log_probabilities;
+  out.stop = r.stop;
+  return out;
+}
+
+AnswerSettings Engine::answer_settings(const SamplingRequest& r) const {
+  AnswerSettings out;
+  out.model = defaults_.model;
+  out.created = std::time(nullptr);
+  out.stream = r.stream;
+  out.include_usage = r.include_usage;
+  out.sequences = static_cast<std::size_t>(r.sequences);
+  out.tokenizer = &model_.tokenizer();
+  out.log_probabilities = r.log_probabilities >= 0;
+  return out;
+}
+
+PreparedRequest Engine::prepare_chat(const Json& body) const {
+  const ChatRequest r = parse_chat_request(body, defaults_);
+  ChatPrompt prompt = render(r.conversation, r.tools, r.template_arguments);
+  require_fits(prompt.tokens, "messages");
+  PreparedRequest out{text_request(r), answer_settings(r)};
+  const Chat& chosen = chat(!r.tools.empty());
+  out.text.stop.insert(out.text.stop.end(), chosen.ends.stop.begin(), chosen.ends.stop.end());
+  out.text.shown = chosen.ends.shown;
+  out.text.prompts = {std::move(prompt.tokens)};
+  out.answer.thinking = prompt.thinking;
+  if (!r.tools.empty()) out.answer.call_forms = chosen.form.call_forms();
+  out.answer.call_ids = call_ids(r.conversation);
+  out.answer.parallel_calls = r.parallel_calls;
+  return out;
+}
+
+PreparedRequest Engine::prepare_completion(const Json& body) const {
+  const CompletionRequest r = parse_completion_request(body, defaults_);
+  PreparedRequest out{text_request(r), answer_settings(r)};
+  out.answer.chat = false;
+  out.answer.prompts = r.prompts.size();
+  out.answer.sequences *= r.prompts.size();
+  for (const CompletionRequest::Prompt& prompt : r.prompts) {
+    const auto* const text = std::get_if<std::string>(&prompt);
+    std::vector<TokenId> tokens = text ? model_.tokenizer().encode(*text, {.add_special = true, .parse_special = true})
+                                       : std::get<std::vector<TokenId>>(prompt);
+    require_fits(tokens, "prompt");
+    const std::string echo = !r.echo ? "" : text ? *text : model_.tokenizer().decode(tokens, true);
+    out.answer.echo.insert(out.answer.echo.end(), static_cast<std::size_t>(r.sequences), echo);
+    out.text.prompts.push_back(std::move(tokens));
+  }
+  return out;
+}
+
+Json Engine::tokenize(const Json& body) const {
+  const Fields fields(body);
+  const char* const name = fields.find("prompt") ? "prompt" : "content";
+  const auto text = fields.string(name);
+  if (!text) fields.reject(name, "this field is required.");
+  const std::vector<TokenId> tokens =
+      model_.tokenizer().encode(*text, {.add_special = fields.boolean("add_special").value_or(false),
+                                        .parse_special = fields.boolean("parse_special").value_or(true)});
+  Json list = Json::array();
+  const bool pieces = fields.boolean("with_pieces").value_or(false);
+  for (const TokenId id : tokens)
+    list.push_back(pieces ? Json{{"id", id}, {"piece", model_.tokenizer().decode(id, true)}} : Json(id));
+  return {{"tokens", std::move(list)}, {"count", tokens.size()}, {"max_model_len", defaults_.context}};
+}
+
+Json Engine::detokenize(const Json& body) const {
+  const Fields fields(body);
+  const Json* const list = fields.list("tokens");
+  if (!list) fields.reject("tokens", "this field is required.");
+  return {{"content", model_.tokenizer().decode(parse_tokens(fields, "tokens", *list, defaults_.vocabulary), true)}};
+}
+
+Json Engine::apply_template(const Json& body) const {
+  const Fields fields(body);
+  const ChatPrompt prompt = render(parse_messages(fields), parse_tools(fields), parse_template_arguments(fields));
+  return {{"prompt", prompt.text}, {"tokens", prompt.tokens}};
+}
+
+Json Engine::models() const {
+  const Json model = {{"id", defaults_.model},
+                      {"object", "model"},
+                      {"created", created_},
+                      {"owned_by", "tessera"},
+                      {"max_model_len", defaults_.context}};
+  return {{"object", "list"}, {"data", Json::array({model})}};
+}
+
+}  // namespace tessera::app

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/openai_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <random>
+
+#include "serve/api_error.h"
+#include "tessera/base/error.h"
+
+namespace tessera::app {
+namespace {
+
+/// A member that changes the result and is not supported.
+struct Unsupported {
+  const char* name;
+  const char* remedy;
+};
+constexpr const char* no_grammar = "Structured output is not supported yet.";
+constexpr Unsupported unsupported[] = {
+    {"grammar", no_grammar},
+    {"json_schema", no_grammar},
+    {"guided_json", no_grammar},
+    {"guided_regex", no_grammar},
+    {"guided_choice", no_grammar},
+    {"guided_grammar", no_grammar},
+    {"structured_outputs", no_grammar},
+    {"functions", "Use tools."},
+    {"function_call", "Use tool_choice."},
+    {"best_of", "Use n."},
+    {"suffix", "Filling in the middle is not supported."},
+    {"prompt_logprobs", "Only tokens of the answer have log probabilities."},
+    {"n_predict", "Use max_tokens."},
+    {"n_probs", "Use logprobs."},
+    {"min_tokens", "Use logit_bias to suppress the end token."},
+    {"ignore_eos", "Use logit_bias to suppress the end token."},
+    {"stop_token_ids", "Use stop."},
+    {"bad_words", "Use logit_bias."},
+    {"allowed_token_ids", "Use logit_bias."},
+    {"use_beam_search", ""},
+    {"length_penalty", ""},
+    {"mirostat", ""},
+    {"typical_p", ""},
+    {"tfs_z", ""},
+    {"xtc_probability", ""},
+    {"dry_multiplier", ""},
+    {"dynatemp_range", ""},
+    {"lora", "Adapters are not supported."},
+    {"audio", "The model writes only text."},
+    {"web_search_options", ""},
+    {"verbosity", ""},
+    {"documents", "Write them into a message."},
+    {"chat_template", "The server's template is used (--template)."},
+    {"continue_final_message", ""},
+    {"cache_salt", "Prompts share a cache."},
+};
+
+/// True for values that are the same as no value.
+bool is_neutral(const Json& value) {
+  if (value.is_boolean()) return !value.get<bool>();
+  if (value.is_number()) return value.get<double>() == 0;
+  return value.is_null() || value.empty() || value == "";
+}
+
+void reject_unsupported(const Fields& fields) {
+  for (const Unsupported& u : unsupported) {
+    const Json* const value = fields.find(u.name);
+    if (!value || is_neutral(*value)) continue;
+    const std::string_view name = u.name;
+    const bool one_is_neutral = name == "best_of" || name == "length_penalty" || name == "typical_p" || name == "tfs_z";
+    if (one_is_neutral && value->is_number() && value->get<double>() == 1) continue;
+    fields.reject(u.name, fmt::format("this field is not supported.{}{}", *u.remedy ? " " : "", u.remedy),
+                  "unsupported_field");
+  }
+  if (const Json* const modalities = fields.list("modalities"); modalities && *modalities != Json::array({"text"}))
+    fields.reject("modalities", R"(only ["text"] is supported.)", "unsupported_field");
+  if (const Json* const format = fields.object("response_format")) {
+    const Fields members(*format, fields.path("response_format."));
+    if (members.string("type") != "text")
+      fields.reject("response_format", std::string(R"(only {"type": "text"} is supported. )") + no_grammar,
+                    "unsupported_field");
+  }
+}
+
+void check_model(const Fields& fields, const RequestDefaults& defaults) {
+  const auto model = fields.string("model");
+  if (model && *model != defaults.model)
+    throw ApiError(404, fmt::format("model: there is no model with this name; this server has {}.", defaults.model),
+                   "model", "model_not_found");
+}
+
+void parse_stop(const Fields& fields, std::vector<std::string>& stop) {
+  const Json* const value = fields.find("stop");
+  if (!value) return;
+  const Json list = value->is_array() ? *value : Json::array({*value});
+  if (list.size() > most_stops)
+    fields.reject("stop", fmt::format("there are {} strings; at most {} are allowed.", list.size(), most_stops));
+  for (const Json& one : list) {
+    if (!one.is_string())
+      fields.reject("stop", fmt::format("expected a string or a list of strings, but {} occurs.", json_type(one)));
+    if (one == "") fields.reject("stop", "a stop string must not be empty.");
+    stop.push_back(one.get<std::string>());
+  }
+}
+
+void parse_biases(const Fields& fields, const RequestDefaults& defaults, SamplerOptions& sampling) {
+  const Json* const biases = fields.object("logit_bias");
+  if (!biases) return;
+  if (biases->size() > most_biases)
+    fields.reject("logit_bias",
+                  fmt::format("there are {} entries; at most {} are allowed.", biases->size(), most_biases));
+  for (const auto& [key, value] : biases->items()) {
+    TokenId id = -1;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc{} || end != key.data() + key.size() || id < 0 || id >= defaults.vocabulary)
+      fields.reject("logit_bias",
+                    fmt::format("a key is not a token id; ids are from 0 to {}.", defaults.vocabulary - 1));
+    const double bias = value.is_number() ? value.get<double>() : 1000;
+    if (!(bias >= -100 && bias <= 100)) fields.reject("logit_bias", "a value is not a number from -100 to 100.");
+    sampling.logit_bias.emplace_back(id, bias);
+  }
+}
+
+void parse_penalties(const Fields& fields, SamplerOptions& s) {
+  s.frequency_penalty = fields.number("frequency_penalty", -2, 2).value_or(s.frequency_penalty);
+  s.presence_penalty = fields.number("presence_penalty", -2, 2).value_or(s.presence_penalty);
+  for (const char* name : {"repeat_penalty", "repetition_penalty"})
+    s.repeat_penalty = fields.number(name, 0.01, 100).value_or(s.repeat_penalty);
+  s.penalty_last = fields.integer("repeat_last_n", -1, 1'000'000'000).value_or(s.penalty_last);
+}
+
+void parse_sampler(const Fields& fields, const RequestDefaults& defaults, SamplerOptions& s) {
+  s = defaults.sampling;
+  s.temperature = fields.number("temperature", 0, 100).value_or(s.temperature);
+  // 0 keeps only the likeliest token.
+  if (const auto p = fields.number("top_p", 0, 1)) s.top_p = std::max(*p, std::numeric_limits<double>::min());
+  if (const auto k = fields.integer("top_k", -1, 1'000'000'000)) s.top_k = std::max<std::int64_t>(*k, 0);
+  s.min_p = fields.number("min_p", 0, 1).value_or(s.min_p);
+  parse_penalties(fields, s);
+  parse_biases(fields, defaults, s);
+  const auto seed =
+      fields.integer("seed", std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max());
+  s.seed = seed ? static_cast<std::uint64_t>(*seed) : defaults.seed ? *defaults.seed : std::random_device{}();
+}
+
+void parse_sampling_request(const Fields& fields, const RequestDefaults& defaults, SamplingRequest& out) {
+  reject_unsupported(fields);
+  check_model(fields, defaults);
+  parse_sampler(fields, defaults, out.sampling);
+  out.sequences = fields.integer("n", 1, most_sequences).value_or(1);
+  out.stop = defaults.stop;
+  parse_stop(fields, out.stop);
+  out.stream = fields.boolean("stream").value_or(false);
+  if (const Json* const options = fields.object("stream_options")) {
+    const Fields members(*options, "stream_options.");
+    out.include_usage = members.boolean("include_usage").value_or(false);
+  }
+}
+
+/// Returns the text of "content": a string, or a list of text parts.
+std::string parse_content(const Fields& message) {
+  const Json* const content = message.find("content");
+  if (!content) return {};
+  if (content->is_string()) return content->get<std::string>();
+  if (!content->is_array()) message.reject("content", "expected a string or a list of text parts.");
+  std::string out;
+  for (std::size_t i = 0; i < content->size(); ++i) {
+    const std::string path = fmt::format("{}[{}]", message.path("content"), i);
+    if (!(*content)[i].is_object()) message.reject("content", fmt::format("part {} is not an object.", i));
+    const Fields part((*content)[i], path + ".");
+    const auto type = part.string("type");
+    if (type != "text") part.reject("type", R"(only parts of the type "text" are supported.)", "unsupported_field");
+    const auto text = part.string("text");
+    if (!text) part.reject("text", "this field is required.");
+    out += *text;
+  }
+  return out;
+}
+
+ToolCall parse_call(const Fields& call) {
+  const Json* const function = call.object("function");
+  if (!function) call.reject("function", "this field is required.");
+  const Fields members(*function, call.path("function."));
+  const auto name = members.string("name");
+  if (!name || name->empty()) members.reject("name", "this field is required.");
+  const Json* const given = members.find("arguments");
+  std::string text = !given ? "{}" : given->is_string() ? given->get<std::string>() : json_text(*given);
+  if (text.empty()) text = "{}";
+  const auto arguments = json_object(text);
+  if (!arguments) members.reject("arguments", "expected a string that contains a JSON object.");
+  return {call.string("id").value_or(""), *name, *arguments};
+}
+
+std::string role_of(const Fields& message) {
+  const auto role = message.string("role");
+  if (!role) message.reject("role", "this field is required.");
+  if (*role == "developer") return "system";
+  for (const char* known : {"system", "user", "assistant", "tool"})
+    if (*role == known) return known;
+  message.reject("role", "expected system, developer, user, assistant or tool.");
+}
+
+ChatMessage parse_message(const Fields& message, const Conversation& before) {
+  ChatMessage out{.role = role_of(message), .text = parse_content(message)};
+  out.name = message.string("name").value_or("");
+  if (out.role == "assistant") {
+    out.thinking = message.string("reasoning_content").value_or("");
+    if (const Json* const calls = message.list("tool_calls"))
+      for (std::size_t i = 0; i < calls->size(); ++i) {
+        if (!(*calls)[i].is_object()) message.reject("tool_calls", fmt::format("call {} is not an object.", i));
+        out.calls.push_back(parse_call(Fields((*calls)[i], fmt::format("{}[{}].", message.path("tool_calls"), i))));
+      }
+  }
+  if (out.role == "tool") {
+    out.call_id = message.string("tool_call_id").value_or("");
+    for (const ChatMessage& m : before)
+      for (const ToolCall& c : m.calls)
+        if (out.name.empty() && c.id == out.call_id) out.name = c.name;
+  }
+  if (!message.find("content") && out.calls.empty()) message.reject("content", "this field is required.");
+  return out;
+}
+
+bool is_plain_text(const std::string& text) {
+  return text.size() <= 256 && std::ranges::all_of(text, [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                  std::string_view(" _.,:+-").find(c) != std::string_view::npos;
+         });
+}
+
+}  // namespace
+
+Conversation parse_messages(const Fields& fields) {
+  const Json* const messages = fields.list("messages");
+  if (!messages || messages->empty()) fields.reject("messages", "expected a list of at least one message.");
+  Conversation out;
+  for (std::size_t i = 0; i < messages->size(); ++i) {
+    if (!(*messages)[i].is_object()) fields.reject("messages", fmt::format("message {} is not an object.", i));
+    out.push_back(parse_message(Fields((*messages)[i], fmt::format("messages[{}].", i)), out));
+  }
+  return out;
+}
+
+std::string parse_tools(const Fields& fields) {
+  const Json* const choice = fields.find("tool_choice");
+  if (choice && *choice != "auto" && *choice != "none")
+    fields.reject("tool_choice", std::string(R"(only "auto" and "none" are supported. )") + no_grammar,
+                  "unsupported_field");
+  const Json* const tools = fields.list("tools");
+  if (!tools || tools->empty()) return {};
+  std::string out;
+  try {
+    out = tools_of_json(json_text(*tools), "tools");
+  } catch (const FormatError& e) {
+    fields.reject("tools", e.what());
+  }
+  return choice && *choice == "none" ? std::string() : out;
+}
+
+std::string parse_template_arguments(const Fields& fields) {
+  const Json* const given = fields.object("chat_template_kwargs");
+  Json out = given ? *given : Json::object();
+  for (const auto& [name, value] : out.items()) {
+    for (const char* own : {"messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"})
+      if (name == own) fields.reject("chat_template_kwargs", fmt::format("{} is set by the server.", own));
+    const bool plain = value.is_boolean() || value.is_number() || value.is_null() ||
+                       (value.is_string() && is_plain_text(value.get<std::string>()));
+    if (!plain || !is_plain_text(name))
+      fields.reject("chat_template_kwargs",
+                    "values must be true, false, numbers, or texts of at most 256 letters, digits, spaces and _.,:+-");
+  }
+  if (const auto effort = fields.string("reasoning_effort"); effort && !out.contains("reasoning_effort")) {
+    if (!is_plain_text(*effort)) fields.reject("reasoning_effort", "expected a word such as \"low\" or \"high\".");
+    out["reasoning_effort"] = *effort;
+  }
+  return out.empty() ? std::string() : json_text(out);
+}
+
+std::vector<TokenId> parse_tokens(const Fields& fields, const char* name, const Json& list, std::int64_t vocabulary) {
+  std::vector<TokenId> out;
+  out.reserve(list.size());
+  for (const Json& one : list) {
+    const bool known = one.is_number_integer() && one >= 0 && one < vocabulary;
+    if (!known) fields.reject(name, fmt::format("expected token ids from 0 to {}.", vocabulary - 1));
+    out.push_back(one.get<TokenId>());
+  }
+  return out;
+}
+
+ChatRequest parse_chat_request(const Json& body, const RequestDefaults& defaults) {
+  const Fields fields(body);
+  ChatRequest out;
+  parse_sampling_request(fields, defaults, out);
+  if (fields.boolean("echo").value_or(false))
+    fields.reject("echo", "this field is not supported.", "unsupported_field");
+  const auto most = fields.integer("max_completion_tokens", 1, INT32_MAX);
+  out.max_tokens = most ? *most : fields.integer("max_tokens", 1, INT32_MAX).value_or(defaults.context);
+  const auto likeliest = fields.integer("top_logprobs", 0, most_log_probabilities);
+  if (fields.boolean("logprobs").value_or(false))
+    out.log_probabilities = likeliest.value_or(0);
+  else if (likeliest.value_or(0) > 0)
+    fields.reject("top_logprobs", "logprobs must be true.");
+  out.conversation = parse_messages(fields);
+  out.tools = parse_tools(fields);
+  out.template_arguments = parse_template_arguments(fields);
+  out.parallel_calls = fields.boolean("parallel_tool_calls").value_or(true);
+  return out;
+}
+
+CompletionRequest parse_completion_request(const Json& body, const RequestDefaults& defaults) {
+  const Fields fields(body);
+  CompletionRequest out;
+  parse_sampling_request(fields, defaults, out);
+  out.max_tokens = fields.integer("max_tokens", 0, INT32_MAX).value_or(defaults.context);
+  out.log_probabilities = fields.integer("logprobs", 0, most_log_probabilities).value_or(-1);
+  out.echo = fields.boolean("echo").value_or(false);
+  if (out.echo && out.log_probabilities >= 0)
+    fields.reject("logprobs", "log probabilities of the prompt are not supported; do not combine echo and logprobs.",
+                  "unsupported_field");
+  const Json* const prompt = fields.find("prompt");
+  if (!prompt) fields.reject("prompt", "this field is required.");
+  // A list is either one prompt of token ids, or several prompts.
+  const bool several = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
+  const Json list = several ? *prompt : Json::array({*prompt});
+  if (list.size() > most_prompts)
+    fields.reject("prompt", fmt::format("there are {} prompts; at most {} are allowed.", list.size(), most_prompts));
+  for (const Json& one : list) {
+    if (one.is_string())
+      out.prompts.emplace_back(one.get<std::string>());
+    else if (one.is_array())
+      out.prompts.emplace_back(parse_tokens(fields, "prompt", one, defaults.vocabulary));
+    else
+      fields.reject("prompt", "expected a string, a list of token ids, or a list of these.");
+  }
+  return out;
+}
+
+}  // namespace tessera::app

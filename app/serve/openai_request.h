@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests for text in the format of OpenAI's API.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "serve/json.h"
+#include "tessera/llm/chat.h"
+#include "tessera/llm/sampler.h"
+
+namespace tessera::app {
+
+inline constexpr std::int64_t most_sequences = 8, most_log_probabilities = 20;
+inline constexpr std::size_t most_stops = 16, most_prompts = 64, most_biases = 1024;
+
+/// What a request does not specify, and what it is compared with.
+struct RequestDefaults {
+  std::string model;                  ///< the name of the model
+  SamplerOptions sampling;            ///< the seed is not used
+  std::optional<std::uint64_t> seed;  ///< if empty, each request gets a random seed
+  std::vector<std::string> stop;      ///< additional stop strings of every request
+  std::int64_t context = 0;           ///< maximum tokens of prompt and answer together
+  std::int64_t vocabulary = 0;        ///< number of tokens
+};
+
+/// The members that both kinds of requests have.
+struct SamplingRequest {
+  SamplerOptions sampling;
+  std::int64_t max_tokens = 0, sequences = 1;
+  std::int64_t log_probabilities = -1;  ///< as GenerateOptions::log_probabilities
+  std::vector<std::string> stop;
+  bool stream = false, include_usage = false;
+};
+
+/// A request to /v1/chat/completions.
+struct ChatRequest : SamplingRequest {
+  Conversation conversation;
+  std::string tools;               ///< as ChatPromptOptions::tools; empty if there are none or tool_choice is "none"
+  std::string template_arguments;  ///< as ChatPromptOptions::arguments
+  bool parallel_calls = true;      ///< false: only the first tool call is returned
+};
+
+/// A request to /v1/completions.
+struct CompletionRequest : SamplingRequest {
+  using Prompt = std::variant<std::string, std::vector<TokenId>>;
+  std::vector<Prompt> prompts;
+  bool echo = false;
+};
+
+/// Parses a request. Unknown members are ignored. Throws ApiError 400, or 404 for an unknown model, if a member has the
+/// wrong type, is out of range, or changes the result but is not supported.
+ChatRequest parse_chat_request(const Json& body, const RequestDefaults& defaults);
+CompletionRequest parse_completion_request(const Json& body, const RequestDefaults& defaults);
+
+/// Parses "messages". Throws ApiError 400.
+Conversation parse_messages(const Fields& fields);
+/// Parses "tools" and "tool_choice". Returns the tools as of tools_of_json, or an empty string. Throws ApiError 400.
+std::string parse_tools(const Fields& fields);
+/// Parses "chat_template_kwargs" and "reasoning_effort". Returns a JSON object, or an empty string. Variables that the
+/// server sets are rejected, and so are texts that could contain special tokens. Throws ApiError 400.
+std::string parse_template_arguments(const Fields& fields);
+/// Parses a list of token ids. Throws ApiError 400, also if a token is not in the vocabulary.
+std::vector<TokenId> parse_tokens(const Fields& fields, const char* name, const Json& list, std::int64_t vocabulary);
+
+}  // namespace tessera::app

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serve/service.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <random>
+
+#include "serve/api_error.h"
+
+namespace tessera::app {
+namespace {
+
+double seconds_since(std::chrono::steady_clock::time_point time) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - time).count();
+}
+
+std::string random_id(const char* prefix) {
+  static std::mt19937_64 random(std::random_device{}());
+  return fmt::format("{}-{:016x}{:08x}", prefix, random(), static_cast<std::uint32_t>(random()));
+}
+
+std::string event_text(const Json& chunk) { return fmt::format("data: {}\n\n", json_text(chunk)); }
+
+ApiError stopping_error() { return ApiError(503, "The server is stopping.", {}, "server_stopping"); }
+
+}  // namespace
+
+struct Service::Route {
+  const char* method = "POST";
+  Json (Engine::*compute)(const Json&) const = nullptr;
+  PreparedRequest (Engine::*prepare)(const Json&) const = nullptr;
+};
+
+const std::map<std::string, Service::Route>& Service::routes() {
+  static const std::map<std::string, Route> all = {
+      {"/health", {.method = "GET"}},
+      {"/metrics", {.method = "GET"}},
+      {"/v1/models", {.method = "GET"}},
+      {"/tokenize", {.compute = &Engine::tokenize}},
+      {"/detokenize", {.compute = &Engine::detokenize}},
+      {"/apply-template", {.compute = &Engine::apply_template}},
+      {"/v1/chat/completions", {.prepare = &Engine::prepare_chat}},
+      {"/v1/completions", {.prepare = &Engine::prepare_completion}},
+  };
+  return all;
+}
+
+Service::Service(HttpServer& server, ServiceOptions options) : server_(server), options_(std::move(options)) {}
+
+void Service::handle(const HttpRequest& request, std::unique_ptr<Reply> reply) {
+  HttpResponse response;
+  try {
+    response = answer(request, reply);
+    if (!reply) return;  // the answer will be sent later
+  } catch (const ApiError& e) {
+    response = e.response();
+    log(fmt::format("request {} rejected", e.status()));
+  } catch (const std::exception& e) {
+    response = ApiError(500, e.what()).response();
+    log("request 500 failed");
+  }
+  for (auto& header : cors_headers(options_.access, request)) response.headers.push_back(std::move(header));
+  reply->send(response);
+}
+
+/// Returns the response, or moves from `reply` if the response will be sent later.
+HttpResponse Service::answer(const HttpRequest& request, std::unique_ptr<Reply>& reply) {
+  check_browser(options_.access, request);
+  if (request.method == "OPTIONS" && request.origin) return {.status = 204};
+  const auto route = routes().find(request.path);
+  if (route == routes().end()) {
+    if (request.path == "/v1/embeddings") throw ApiError(404, "Embeddings are not supported.", {}, "not_supported");
+    throw ApiError(404, "There is nothing at this path.", {}, "unknown_path");
+  }
+  if (request.method != route->second.method) {
+    HttpResponse out = ApiError(405, fmt::format("Use {} for this path.", route->second.method)).response();
+    out.headers.emplace_back("Allow", route->second.method);
+    return out;
+  }
+  if (request.path == "/health") return health();
+  check_key(options_.access, request);
+  if (request.path == "/metrics")
+    return {.body = metrics_.text(engine_ ? engine_->scheduler().statistics() : SchedulerStatistics{}),
+            .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+  require_engine();
+  if (request.path == "/v1/models") return {.body = json_text(engine_->models())};
+  if (route->second.compute)
+    compute(request, std::move(reply), route->second.compute);
+  else
+    start_text(request, std::move(reply), route->second.prepare);
+  return {};
+}
+
+HttpResponse Service::health() const {
+  if (!engine_ || stopping_)
+    return {.status = 503,
+            .body = fmt::format(R"({{"status":"{}"}})", stopping_ ? "stopping" : "loading"),
+            .headers = {{"Retry-After", "2"}}};
+  return {.body = R"({"status":"ok"})"};
+}
+
+void Service::require_engine() const {
+  if (stopping_) throw stopping_error();
+  if (!engine_) throw ApiError(503, "The model is being loaded.", {}, "model_loading");
+}
+
+void Service::compute(const HttpRequest& request, std::unique_ptr<Reply> reply,
+                      Json (Engine::*function)(const Json&) const) {
+  // Functions that are posted must be copyable.
+  const auto shared = std::make_shared<std::unique_ptr<Reply>>(std::move(reply));
+  auto headers = cors_headers(options_.access, request);
+  worker_.add(
+      [this, body = request.body, headers = std::move(headers), shared, function, engine = engine_.get()]() mutable {
+        HttpResponse response;
+        try {
+          response.body = json_text((engine->*function)(parse_body(body)));
+        } catch (const ApiError& e) {
+          response = e.response();
+        } catch (const std::exception& e) {
+          response = ApiError(500, e.what()).response();
+        }
+        for (auto& header : headers) response.headers.push_back(header);
+        server_.post([response = std::move(response), reply = std::move(shared)] { (*reply)->send(response); });
+      });
+}
+
+void Service::start_text(const HttpRequest& request, std::unique_ptr<Reply> reply,
+                         PreparedRequest (Engine::*prepare)(const Json&) const) {
+  const Number number = next_number_++;
+  Pending& pending = pending_[number];
+  pending.reply = std::move(reply);
+  pending.headers = cors_headers(options_.access, request);
+  pending.kind = request.path == "/v1/chat/completions" ? "chat" : "completion";
+  pending.reply->on_lost([this, number] { lose(number); });
+  worker_.add([this, number, body = request.body, prepare, engine = engine_.get()] {
+    try {
+      const auto prepared = std::make_shared<PreparedRequest>((engine->*prepare)(parse_body(body)));
+      server_.post([this, number, prepared] { submit(number, *prepared); });
+    } catch (const ApiError& e) {
+      server_.post([this, number, e] { fail_request(number, e, RequestOutcome::rejected); });
+    } catch (const std::exception& e) {
+      const ApiError error(500, e.what());
+      server_.post([this, number, error] { fail_request(number, error, RequestOutcome::failed); });
+    }
+  });
+}
+
+void Service::submit(Number number, PreparedRequest& request) {
+  const auto at = pending_.find(number);
+  if (at == pending_.end()) return;  // the client is lost
+  if (stopping_) return fail_request(number, stopping_error(), RequestOutcome::rejected);
+  Pending& pending = at->second;
+  request.answer.id = random_id(request.answer.chat ? "chatcmpl" : "cmpl");
+  pending.answer.emplace(std::move(request.answer));
+  request.text.on_event = [this, number](std::int64_t sequence, const TextEvent& event) {
+    server_.post([this, number, sequence, event] { take(number, sequence, event); });
+  };
+  try {
+    pending.scheduled = engine_->scheduler().submit(std::move(request.text));
+  } catch (const QueueFull&) {
+    return fail_request(number,
+                        ApiError(429, "The server has too many waiting requests. Try again later.", {}, "queue_full"),
+                        RequestOutcome::rejected);
+  } catch (const ArgumentError& e) {
+    return fail_request(number, ApiError(400, e.what()), RequestOutcome::rejected);
+  } catch (const std::exception& e) {
+    return fail_request(number, ApiError(500, e.what()), RequestOutcome::failed);
+  }
+  if (!pending.answer->settings().stream) return;
+  HttpResponse head{.content_type = "text/event-stream; charset=utf-8", .headers = pending.headers};
+  head.headers.emplace_back("Cache-Control", "no-cache");
+  head.headers.emplace_back("X-Accel-Buffering", "no");  // nginx must not collect the events
+  pending.reply->begin_stream(head);
+}
+
+void Service::take(Number number, std::int64_t sequence, const TextEvent& event) {
+  const auto at = pending_.find(number);
+  if (at == pending_.end()) return;
+  Pending& pending = at->second;
+  measure(pending, event);
+  const std::vector<Json> chunks = pending.answer->take(sequence, event);
+  if (const auto& error = pending.answer->error())
+    return fail_request(number, ApiError(500, *error, {}, "generation_failed"), RequestOutcome::failed);
+  if (pending.answer->cancelled()) return fail_request(number, stopping_error(), RequestOutcome::cancelled);
+  send_chunks(pending, chunks);
+  if (pending.answer->done()) finish(number);
+}
+
+void Service::measure(Pending& pending, const TextEvent& event) {
+  if (std::holds_alternative<TextPiece>(event) && !std::exchange(pending.first_token, true))
+    metrics_.add_time_to_first_token(seconds_since(pending.start));
+  if (const auto* ended = std::get_if<TextEnded>(&event); ended && ended->tokens > 1)
+    metrics_.add_time_per_token(ended->generate_seconds / static_cast<double>(ended->tokens));
+}
+
+void Service::send_chunks(Pending& pending, const std::vector<Json>& chunks) {
+  std::string text;
+  for (const Json& chunk : chunks) text += event_text(chunk);
+  if (!text.empty()) pending.reply->write(text);
+}
+
+void Service::finish(Number number) {
+  Pending& pending = pending_.at(number);
+  const Answer& answer = *pending.answer;
+  if (answer.settings().stream) {
+    std::string last = answer.settings().include_usage ? event_text(answer.usage_chunk()) : "";
+    pending.reply->write(last + "data: [DONE]\n\n");
+    pending.reply->end();
+  } else {
+    pending.reply->send({.body = json_text(answer.result()), .headers = pending.headers});
+  }
+  end(number, 200, RequestOutcome::completed);
+}
+
+void Service::fail_request(Number number, const ApiError& error, RequestOutcome outcome) {
+  const auto at = pending_.find(number);
+  if (at == pending_.end()) return;
+  Pending& pending = at->second;
+  if (pending.scheduled && pending.answer->settings().stream) {
+    pending.reply->write(fmt::format("event: error\ndata: {}\n\ndata: [DONE]\n\n", error.body()));
+    pending.reply->end();
+  } else {
+    HttpResponse response = error.response();
+    response.headers.insert(response.headers.end(), pending.headers.begin(), pending.headers.end());
+    pending.reply->send(response);
+  }
+  if (pending.scheduled) engine_->scheduler().cancel(*pending.scheduled);
+  end(number, error.status(), outcome);
+}
+
+void Service::lose(Number number) {
+  const auto at = pending_.find(number);
+  if (at == pending_.end()) return;
+  if (at->second.scheduled) engine_->scheduler().cancel(*at->second.scheduled);
+  end(number, 499, RequestOutcome::cancelled);
+}
+
+void Service::log(const std::string& line) const {
+  if (options_.log) options_.log(fmt::format("{:%F %T} {}", fmt::localtime(std::time(nullptr)), line));
+}
+
+/// Logs and forgets a request. Its remaining events are ignored. The log contains no text from the client.
+void Service::end(Number number, int status, RequestOutcome outcome) {
+  const Pending& pending = pending_.at(number);
+  metrics_.count(outcome);
+  std::string line =
+      fmt::format("{} {} {} seconds={:.3f}", pending.kind, status, outcome_name(outcome), seconds_since(pending.start));
+  if (pending.answer)
+    line += fmt::format(" id={} prompt={} cached={} generated={} finish={}", pending.answer->settings().id,
+                        pending.answer->prompt_tokens(), pending.answer->cached_tokens(),
+                        pending.answer->generated_tokens(), pending.answer->finish_reasons());
+  log(line);
+  pending_.erase(number);
+}
+
+void Service::shut_down() {
+  if (stopping_) return;
+  stopping_ = true;
+  stop_at_ = Clock::now() + options_.stop_time;
+  server_.drain();
+  wait_for_requests();
+}
+
+void Service::wait_for_requests() {
+  const auto now = Clock::now();
+  // After the requests are cancelled, their last events and the responses take a moment.
+  if (server_.active() == 0 || now > stop_at_ + std::chrono::seconds(2)) return server_.stop();
+  if (now > stop_at_ && engine_ && !std::exchange(cancelled_all_, true)) engine_->scheduler().cancel_all();
+  server_.after(std::chrono::milliseconds(20), [this] { wait_for_requests(); });
+}
+
+}  // namespace tessera::app

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The endpoints of the server.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "serve/access.h"
+#include "serve/api_error.h"
+#include "serve/engine.h"
+#include "serve/http_server.h"
+#include "serve/metrics.h"
+#include "serve/worker.h"
+
+namespace tessera::app {
+
+/// Options of Service.
+struct ServiceOptions {
+  AccessRules access;
+  std::chrono::milliseconds stop_time{10'000};            ///< how long shut_down() waits for running requests
+  std::function<void(const std::string& line)> log = {};  ///< receives one line for each request for text
+};
+
+/// Answers requests. All functions are called on the server's thread, and the server must outlive the service.
+class Service {
+ public:
+  Service(HttpServer& server, ServiceOptions options);
+
+  /// Sets the model. Before, requests are answered with the status 503.
+  void set_engine(std::unique_ptr<Engine> engine) { engine_ = std::move(engine); }
+  void handle(const HttpRequest& request, std::unique_ptr<Reply> reply);
+  /// Rejects new requests, waits for those in progress, cancels them after `stop_time`, and stops the server.
+  void shut_down();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Number = std::uint64_t;
+  /// A request for text that has not been answered yet.
+  struct Pending {
+    std::unique_ptr<Reply> reply;
+    std::vector<std::pair<std::string, std::string>> headers;
+    std::string kind;
+    Clock::time_point start = Clock::now();
+    std::optional<Answer> answer;                        ///< set when the request is prepared
+    std::optional<Scheduler::RequestId> scheduled = {};  ///< set when the request is submitted
+    bool first_token = false;                            ///< the first text has arrived
+  };
+  struct Route;
+  static const std::map<std::string, Route>& routes();
+
+  HttpResponse answer(const HttpRequest& request, std::unique_ptr<Reply>& reply);
+  HttpResponse health() const;
+  void compute(const HttpRequest& request, std::unique_ptr<Reply> reply, Json (Engine::*function)(const Json&) const);
+  void start_text(const HttpRequest& request, std::unique_ptr<Reply> reply,
+                  PreparedRequest (Engine::*prepare)(const Json&) const);
+  void submit(Number number, PreparedRequest& request);
+  void take(Number number, std::int64_t sequence, const TextEvent& event);
+  void measure(Pending& pending, const TextEvent& event);
+  void send_chunks(Pending& pending, const std::vector<Json>& chunks);
+  void finish(Number number);
+  void fail_request(Number number, const ApiError& error, RequestOutcome outcome);
+  void lose(Number number);
+  void end(Number number, int status, RequestOutcome outcome);
+  void wait_for_requests();
+  void require_engine() const;
+  void log(const std::string& line) const;
+
+  HttpServer& server_;
+  ServiceOptions options_;
+  std::map<Number, Pending> pending_;
+  Number next_number_ = 1;
+  bool stopping_ = false;
+  Clock::time_point stop_at_;
+  bool cancelled_all_ = false;
+  Metrics metrics_;
+  std::unique_ptr<Engine> engine_;
+  Worker worker_;  ///< destroyed first, because it uses the engine
+};
+
+}  // namespace tessera::app

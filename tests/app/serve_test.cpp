@@ -1,0 +1,644 @@
+// SPDX-License-Identifier: Apache-2.0
+// The endpoints of `tessera serve`, through sockets, with the shipped model and with a scripted model that calls tools.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "serve/service.h"
+#include "tessera/base/unicode.h"
+#include "tests/app/http_client.h"
+#include "tests/support/folder.h"
+#include "tests/support/scripted_model.h"
+
+using namespace std::chrono_literals;
+using nlohmann::json;
+using tessera::test::HttpAnswer;
+using tessera::test::HttpClient;
+
+namespace tessera::app {
+namespace {
+
+LanguageModel load_on_cpu(const GgufFile& file) {
+  LoadOptions options;
+  options.devices = {Device{Backend::cpu, 0}};
+  return LanguageModel::load(file, options);
+}
+
+std::unique_ptr<Engine> shipped_engine(SchedulerOptions options = {.context = 1024}) {
+  auto file = GgufFile::open("models/pgdocs-2m-q8_0.gguf");
+  auto model = load_on_cpu(file);
+  RequestDefaults defaults{.model = "pgdocs"};
+  return std::make_unique<Engine>(std::move(file), std::move(model), "chatml", defaults, options);
+}
+
+/// A server on a thread.
+class TestServer {
+ public:
+  explicit TestServer(std::unique_ptr<Engine> engine, AccessRules access = {}, HttpLimits limits = {},
+                      std::chrono::milliseconds stop_time = 10s)
+      : server_("127.0.0.1", 0, limits,
+                [this](const HttpRequest& r, std::unique_ptr<Reply> reply) { service_->handle(r, std::move(reply)); }),
+        service_(std::make_unique<Service>(
+            server_, ServiceOptions{.access = access, .stop_time = stop_time, .log = [this](const std::string& line) {
+                                      const std::lock_guard lock(mutex_);
+                                      log_ += line + "\n";
+                                    }})) {
+    if (engine) service_->set_engine(std::move(engine));
+    port_ = server_.port();
+    thread_ = std::thread([this] { server_.run(); });
+  }
+  ~TestServer() {
+    server_.post([this] { server_.stop(); });
+    thread_.join();
+    service_.reset();
+  }
+  std::uint16_t port() const { return port_; }
+  void shut_down() {
+    server_.post([this] { service_->shut_down(); });
+  }
+  HttpAnswer request(const std::string& method, const std::string& path, const std::string& body = {},
+                     const std::vector<std::string>& headers = {}) {
+    return HttpClient(port_).request(method, path, body, headers);
+  }
+  HttpAnswer post(const std::string& path, const json& body) { return request("POST", path, body.dump()); }
+  std::string log() {
+    const std::lock_guard lock(mutex_);
+    return log_;
+  }
+  double metric(const std::string& name) {
+    const std::string text = "\n" + request("GET", "/metrics").body;
+    const std::size_t at = text.find("\n" + name + " ");
+    return at == std::string::npos ? -1 : std::stod(text.substr(at + name.size() + 2));
+  }
+  /// Waits until no request is waiting or running. Returns the seconds that this took.
+  double wait_until_idle() {
+    const auto start = std::chrono::steady_clock::now();
+    const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+    while (metric("tessera_queued_requests") + metric("tessera_running_sequences") > 0) {
+      if (passed() > 30) {
+        ADD_FAILURE() << "not idle";
+        break;
+      }
+      std::this_thread::sleep_for(5ms);
+    }
+    return passed();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::string log_;
+  HttpServer server_;
+  std::unique_ptr<Service> service_;
+  std::uint16_t port_;
+  std::thread thread_;
+};
+
+TestServer& shipped() {
+  static TestServer server(shipped_engine(), {}, {.comment_time = 20ms});
+  return server;
+}
+
+json chat(const json& members = json::object()) {
+  json body = {{"messages", {{{"role", "user"}, {"content", "What is an index?"}}}}, {"max_tokens", 12}, {"seed", 5}};
+  body.update(members);
+  return body;
+}
+/// A request that takes long enough to be interrupted: 900 tokens without an end.
+json endless() { return chat({{"max_tokens", 900}, {"logit_bias", {{"2047", -100}}}, {"n", 8}}); }
+
+/// The events of a stream.
+struct Stream {
+  std::vector<json> chunks;
+  int comments = 0;
+  bool done = false;
+  std::optional<json> error;
+};
+Stream parse_stream(const std::string& body) {
+  Stream out;
+  for (std::size_t at = 0; at < body.size();) {
+    const std::size_t end = body.find("\n\n", at);
+    EXPECT_NE(end, std::string::npos) << "an incomplete event: " << body.substr(at);
+    if (end == std::string::npos) break;
+    const std::string event = body.substr(at, end - at);
+    at = end + 2;
+    EXPECT_FALSE(out.done) << "an event after the end";
+    if (event.starts_with(":")) {
+      ++out.comments;
+    } else if (event == "data: [DONE]") {
+      out.done = true;
+    } else if (event.starts_with("event: error\ndata: ")) {
+      out.error = json::parse(event.substr(19));
+    } else {
+      EXPECT_TRUE(event.starts_with("data: ")) << event;
+      out.chunks.push_back(json::parse(event.substr(6)));
+    }
+  }
+  return out;
+}
+Stream stream_of(TestServer& server, const std::string& path, json body) {
+  body["stream"] = true;
+  const HttpAnswer a = server.post(path, body);
+  EXPECT_EQ(a.status, 200) << a.body;
+  EXPECT_TRUE(a.headers.at("content-type").starts_with("text/event-stream"));
+  return parse_stream(a.body);
+}
+/// Joins a member of the deltas of a choice.
+std::string joined(const Stream& stream, const std::string& member, int index = 0) {
+  std::string out;
+  for (const json& chunk : stream.chunks)
+    for (const json& choice : chunk["choices"])
+      if (choice["index"] == index && choice["delta"].contains(member) && choice["delta"][member].is_string())
+        out += choice["delta"][member].get<std::string>();
+  return out;
+}
+
+TEST(Serve, AnswersChats) {
+  const HttpAnswer a = shipped().post("/v1/chat/completions", chat({{"model", "pgdocs"}}));
+  ASSERT_EQ(a.status, 200) << a.body;
+  const json j = a.json();
+  EXPECT_EQ(j["object"], "chat.completion");
+  EXPECT_TRUE(j["id"].get<std::string>().starts_with("chatcmpl-"));
+  EXPECT_EQ(j["model"], "pgdocs");
+  const json& choice = j["choices"][0];
+  EXPECT_EQ(choice["message"]["role"], "assistant");
+  EXPECT_FALSE(choice["message"]["content"].get<std::string>().empty());
+  EXPECT_EQ(choice["finish_reason"], "length");
+  EXPECT_EQ(j["usage"]["completion_tokens"], 12);
+  const int prompt = j["usage"]["prompt_tokens"];
+  EXPECT_EQ(j["usage"]["total_tokens"], prompt + 12);
+  // The second time, only the last token of the prompt is read.
+  const json again = shipped().post("/v1/chat/completions", chat()).json();
+  EXPECT_EQ(again["usage"]["prompt_tokens_details"]["cached_tokens"], prompt - 1);
+  EXPECT_EQ(again["timings"]["prompt_n"], 1);
+}
+
+TEST(Serve, StreamsTheSameTextAsItReturns) {
+  shipped().post("/v1/chat/completions", chat());  // both answers below find the prompt in the cache
+  for (const json& members : {json{{"temperature", 1.5}}, json{{"n", 3}, {"logprobs", true}, {"top_logprobs", 2}}}) {
+    json body = chat(members);
+    body["max_tokens"] = 60;
+    const json whole = shipped().post("/v1/chat/completions", body).json();
+    body["stream_options"] = {{"include_usage", true}};
+    const Stream s = stream_of(shipped(), "/v1/chat/completions", body);
+    EXPECT_TRUE(s.done);
+    EXPECT_FALSE(s.error);
+    for (const json& choice : whole["choices"]) {
+      const int index = choice["index"];
+      EXPECT_EQ(joined(s, "content", index), choice["message"]["content"]);
+      json likely = json::array();
+      std::string reason;
+      bool first = true;
+      for (const json& chunk : s.chunks)
+        for (const json& c : chunk["choices"]) {
+          if (c["index"] != index) continue;
+          EXPECT_EQ(c["delta"].contains("role"), first);
+          first = false;
+          EXPECT_TRUE(reason.empty()) << "a chunk after the end";
+          if (c["finish_reason"].is_string()) reason = c["finish_reason"];
+          if (c["logprobs"].is_object())
+            for (const json& t : c["logprobs"]["content"]) likely.push_back(t);
+        }
+      EXPECT_EQ(reason, choice["finish_reason"]);
+      if (members.contains("logprobs")) {
+        EXPECT_EQ(likely, choice["logprobs"]["content"]);
+        EXPECT_EQ(likely.size(), 60u);
+        EXPECT_EQ(likely[0]["top_logprobs"].size(), 2u);
+      }
+    }
+    EXPECT_EQ(s.chunks.back()["choices"].size(), 0u);
+    EXPECT_EQ(s.chunks.back()["usage"], whole["usage"]);
+    EXPECT_TRUE(s.chunks[0]["usage"].is_null());
+    EXPECT_TRUE(s.chunks[s.chunks.size() - 2].contains("timings"));
+  }
+}
+
+TEST(Serve, ChunksContainWholeCharacters) {
+  // Tokens of single bytes are forced, so that characters are split across tokens.
+  const json tokens = shipped().post("/tokenize", {{"content", "é😀"}}).json()["tokens"];
+  json bias = json::object();
+  for (const json& t : tokens) bias[std::to_string(t.get<int>())] = 100;
+  const Stream s = stream_of(shipped(), "/v1/chat/completions",
+                             chat({{"logit_bias", bias}, {"temperature", 2}, {"max_tokens", 200}}));
+  EXPECT_TRUE(s.done);
+  std::string text = joined(s, "content");
+  EXPECT_NE(text.find("\xef\xbf\xbd"), std::string::npos) << "invalid sequences are replaced";
+  for (std::string_view rest = text; !rest.empty();) {
+    const Utf8Unit unit = utf8_unit(rest);
+    EXPECT_EQ(unit.kind, Utf8Unit::Kind::character);
+    rest.remove_prefix(unit.size);
+  }
+}
+
+TEST(Serve, StopsAtStopStrings) {
+  const std::string text =
+      shipped().post("/v1/chat/completions", chat({{"temperature", 0}})).json()["choices"][0]["message"]["content"];
+  const std::string stop = text.substr(text.size() / 2, 4);
+  const json j = shipped().post("/v1/chat/completions", chat({{"temperature", 0}, {"stop", stop}})).json();
+  EXPECT_EQ(j["choices"][0]["message"]["content"], text.substr(0, text.find(stop)));
+  EXPECT_EQ(j["choices"][0]["finish_reason"], "stop");
+}
+
+TEST(Serve, AnswersCompletions) {
+  const json body = {{"prompt", "The index"}, {"max_tokens", 8}, {"temperature", 0}, {"logprobs", 2}};
+  const json one = shipped().post("/v1/completions", body).json();
+  EXPECT_EQ(one["object"], "text_completion");
+  const std::string text = one["choices"][0]["text"];
+  const json& likely = one["choices"][0]["logprobs"];
+  ASSERT_EQ(likely["tokens"].size(), 8u);
+  std::string from_tokens;
+  for (std::size_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(likely["text_offset"][i], from_tokens.size());
+    from_tokens += likely["tokens"][i].get<std::string>();
+  }
+  EXPECT_EQ(from_tokens, text);
+  EXPECT_EQ(likely["top_logprobs"][0].size(), 2u);
+
+  // Prompts as token ids, several prompts, several sequences, and echo.
+  const json tokens = shipped().post("/tokenize", {{"content", "The index"}, {"add_special", true}}).json()["tokens"];
+  const json several =
+      shipped()
+          .post("/v1/completions",
+                {{"prompt", {tokens, tokens}}, {"n", 2}, {"max_tokens", 8}, {"temperature", 0}, {"echo", true}})
+          .json();
+  ASSERT_EQ(several["choices"].size(), 4u);
+  for (const json& choice : several["choices"])
+    EXPECT_TRUE(choice["text"].get<std::string>().ends_with("The index" + text)) << choice;
+  EXPECT_EQ(several["usage"]["completion_tokens"], 32);
+  EXPECT_EQ(several["usage"]["prompt_tokens"], 2 * tokens.size());
+
+  const Stream s = stream_of(shipped(), "/v1/completions",
+                             {{"prompt", "The index"}, {"max_tokens", 8}, {"temperature", 0}, {"echo", true}});
+  std::string streamed;
+  for (const json& chunk : s.chunks) streamed += chunk["choices"][0]["text"].get<std::string>();
+  EXPECT_EQ(streamed, "The index" + text);
+  EXPECT_EQ(shipped()
+                .post("/v1/completions", {{"prompt", "The index"}, {"max_tokens", 0}, {"echo", true}})
+                .json()["choices"][0]["text"],
+            "The index");
+}
+
+TEST(Serve, SpecialTokensAreParsedInPromptsButNotInMessages) {
+  const auto tokens = [](const json& j) { return j["usage"]["prompt_tokens"].get<int>(); };
+  const int plain =
+      tokens(shipped().post("/v1/completions", {{"prompt", "a<|endoftext|>b"}, {"max_tokens", 1}}).json());
+  EXPECT_LE(plain, 4);
+  const json applied =
+      shipped().post("/apply-template", {{"messages", {{{"role", "user"}, {"content", "<|endoftext|>"}}}}}).json();
+  int ends = 0;
+  for (const json& t : applied["tokens"]) ends += t == 2047;
+  EXPECT_EQ(ends, 1) << "only the begin token";
+  EXPECT_NE(applied["prompt"].get<std::string>().find("<|endoftext|>"), std::string::npos);
+}
+
+TEST(Serve, TokenizesAndDetokenizes) {
+  const json j = shipped().post("/tokenize", {{"content", "The index"}, {"with_pieces", true}}).json();
+  EXPECT_EQ(j["count"], 2);
+  EXPECT_EQ(j["tokens"][1]["piece"], " index");
+  EXPECT_EQ(shipped().post("/detokenize", {{"tokens", {384, 538}}}).json()["content"], "The index");
+  EXPECT_EQ(shipped().post("/detokenize", {{"tokens", {-1}}}).status, 400);
+  EXPECT_EQ(shipped().request("GET", "/v1/models").json()["data"][0]["id"], "pgdocs");
+}
+
+TEST(Serve, ErrorsHaveOpenAisShape) {
+  struct Case {
+    std::string method, path, body;
+    int status;
+    std::string param, part;
+  };
+  std::string words;
+  for (int i = 0; i < 2000; ++i) words += " index";
+  const std::string long_chat = chat({{"messages", {{{"role", "user"}, {"content", words}}}}}).dump();
+  const std::vector<Case> cases = {
+      {"GET", "/nothing", "", 404, "", "nothing at this path"},
+      {"POST", "/v1/embeddings", "{}", 404, "", "Embeddings"},
+      {"GET", "/v1/chat/completions", "", 405, "", "POST"},
+      {"POST", "/health", "{}", 405, "", "GET"},
+      {"HEAD", "/health", "", 405, "", ""},
+      {"POST", "/v1/chat/completions", "{", 400, "", "not valid JSON"},
+      {"POST", "/v1/chat/completions", "", 400, "", "not valid JSON"},
+      {"POST", "/v1/chat/completions", "{}", 400, "messages", "at least one"},
+      {"POST", "/v1/chat/completions", R"({"model": "other"})", 404, "model", "pgdocs"},
+      {"POST", "/v1/chat/completions",
+       chat({{"tools", {{{"type", "function"}, {"function", {{"name", "f"}}}}}}}).dump(), 400, "tools",
+       "does not support tools"},
+      {"POST", "/v1/chat/completions", long_chat, 400, "messages", "1024"},
+      {"POST", "/v1/completions", json{{"prompt", words}}.dump(), 400, "prompt", "2001 tokens"},
+      {"POST", "/v1/completions", R"({"prompt": []})", 400, "prompt", "no tokens"},
+      {"POST", "/v1/completions", R"({"prompt": "a", "n": 99})", 400, "n", "from 1 to 8"},
+  };
+  for (const Case& c : cases) {
+    HttpClient client(shipped().port());
+    client.send(HttpClient::text(c.method, c.path, c.body));
+    if (c.method == "HEAD") {
+      while (client.received().find("\r\n\r\n") == std::string::npos) client.read_some();
+      EXPECT_TRUE(client.received().starts_with("HTTP/1.1 405")) << client.received();
+      EXPECT_TRUE(client.received().ends_with("\r\n\r\n")) << "a body after the head";
+      continue;
+    }
+    const HttpAnswer a = client.read_answer();
+    EXPECT_EQ(a.status, c.status) << c.path << " " << a.body;
+    const json error = a.json()["error"];
+    EXPECT_NE(error["message"].get<std::string>().find(c.part), std::string::npos) << error;
+    EXPECT_EQ(error["param"], c.param.empty() ? json(nullptr) : json(c.param)) << error;
+    EXPECT_TRUE(error["type"].is_string());
+    EXPECT_TRUE(error.contains("code"));
+    // The connection can be used for another request.
+    EXPECT_EQ(client.request("GET", "/health").status, 200);
+  }
+  EXPECT_EQ(shipped().request("PUT", "/v1/models").headers.at("allow"), "GET");
+}
+
+TEST(Serve, LogHasOneLinePerRequestWithoutItsText) {
+  const std::string before = shipped().log();
+  shipped().post("/v1/chat/completions", chat({{"messages", {{{"role", "user"}, {"content", "secretword"}}}}}));
+  shipped().request("GET", "/secretword");
+  const std::string added = shipped().log().substr(before.size());
+  EXPECT_EQ(std::count(added.begin(), added.end(), '\n'), 2) << added;
+  EXPECT_EQ(added.find("secretword"), std::string::npos);
+  for (const char* part : {" chat 200 completed ", "generated=12", "cached=", "finish=length"})
+    EXPECT_NE(added.find(part), std::string::npos) << added;
+}
+
+TEST(Serve, WaitingStreamsReceiveComments) {
+  HttpClient first(shipped().port());
+  json body = endless();
+  body["n"] = 1;
+  first.send(HttpClient::text("POST", "/v1/chat/completions", body.dump()));
+  const Stream s = stream_of(shipped(), "/v1/chat/completions", chat());
+  EXPECT_TRUE(s.done);
+  EXPECT_GE(s.comments, 1);
+}
+
+TEST(Serve, HangUpCancelsTheRequest) {
+  shipped().wait_until_idle();
+  for (const bool stream : {true, false})
+    for (const bool waits : {false, true}) {
+      json body = endless();
+      body["stream"] = stream;
+      std::optional<HttpClient> running(std::in_place, shipped().port()), waiting;
+      running->send(HttpClient::text("POST", "/v1/chat/completions", body.dump()));
+      while (shipped().metric("tessera_running_sequences") < 1) std::this_thread::sleep_for(1ms);
+      if (waits) {
+        waiting.emplace(shipped().port());
+        waiting->send(HttpClient::text("POST", "/v1/chat/completions", body.dump()));
+        while (shipped().metric("tessera_queued_requests") < 1) std::this_thread::sleep_for(1ms);
+        waiting.reset();
+        while (shipped().metric("tessera_queued_requests") > 0) std::this_thread::sleep_for(1ms);
+        EXPECT_EQ(shipped().metric("tessera_running_sequences"), 1) << "the other request continues";
+      }
+      const double tokens = shipped().metric("tessera_generated_tokens_total");
+      running.reset();
+      EXPECT_LT(shipped().wait_until_idle(), 5);
+      EXPECT_LT(shipped().metric("tessera_generated_tokens_total") - tokens, 7000);
+    }
+  EXPECT_NE(shipped().log().find("chat 499 cancelled"), std::string::npos);
+}
+
+TEST(Serve, ManyClientsWithHangUps) {
+  shipped().wait_until_idle();
+  std::atomic<int> good = 0, hung_up = 0;
+  std::vector<std::thread> clients;
+  for (unsigned i = 0; i < 64; ++i)
+    clients.emplace_back([&, i] {
+      std::mt19937 random(i);
+      const int tokens = 1 + static_cast<int>(random() % 40);
+      json body = {{"prompt", "Table " + std::to_string(random() % 9)},
+                   {"max_tokens", tokens},
+                   {"logit_bias", {{"2047", -100}}}};
+      body["stream"] = i % 2 == 0;
+      body["stream_options"] = {{"include_usage", true}};
+      const std::string text = HttpClient::text("POST", "/v1/completions", body.dump());
+      HttpClient client(shipped().port());
+      if (i % 3 == 0) {  // hang up after a random number of bytes of the request or of the answer
+        const std::size_t bytes = random() % (2 * text.size());
+        client.send(text.substr(0, bytes));
+        while (bytes > text.size() && client.received().size() < bytes - text.size() && client.read_some()) {}
+        ++hung_up;
+        return;
+      }
+      client.send(text);
+      const HttpAnswer a = client.read_answer();
+      ASSERT_EQ(a.status, 200) << a.body;
+      const json last = i % 2 == 0 ? parse_stream(a.body).chunks.back() : a.json();
+      EXPECT_EQ(last["usage"]["completion_tokens"], tokens);
+      ++good;
+    });
+  for (std::thread& c : clients) c.join();
+  EXPECT_EQ(good, 42);
+  EXPECT_EQ(hung_up, 22);
+  shipped().wait_until_idle();
+}
+
+TEST(Serve, FullQueueIsRejected) {
+  TestServer server(shipped_engine({.context = 1024, .queue = 1}));
+  HttpClient running(server.port()), waiting(server.port());
+  running.send(HttpClient::text("POST", "/v1/chat/completions", endless().dump()));
+  while (server.metric("tessera_running_sequences") < 1) std::this_thread::sleep_for(1ms);
+  waiting.send(HttpClient::text("POST", "/v1/chat/completions", endless().dump()));
+  while (server.metric("tessera_queued_requests") < 1) std::this_thread::sleep_for(1ms);
+  const HttpAnswer a = server.post("/v1/chat/completions", chat());
+  EXPECT_EQ(a.status, 429);
+  EXPECT_EQ(a.json()["error"]["code"], "queue_full");
+  EXPECT_TRUE(a.headers.count("retry-after"));
+}
+
+TEST(Serve, ShutDownFinishesThenCancels) {
+  TestServer server(shipped_engine(), {}, {}, 100ms);
+  HttpClient waits(server.port()), streams(server.port()), idle(server.port());
+  EXPECT_EQ(idle.request("GET", "/health").status, 200);
+  json body = endless();
+  body["stream"] = true;
+  streams.send(HttpClient::text("POST", "/v1/chat/completions", body.dump()));
+  while (server.metric("tessera_running_sequences") < 1) std::this_thread::sleep_for(1ms);
+  waits.send(HttpClient::text("POST", "/v1/chat/completions", endless().dump()));
+  while (server.metric("tessera_queued_requests") < 1) std::this_thread::sleep_for(1ms);
+  server.shut_down();
+  EXPECT_TRUE(idle.closes());
+  const Stream s = parse_stream(streams.read_answer().body);
+  EXPECT_TRUE(s.done);
+  ASSERT_TRUE(s.error);
+  EXPECT_EQ((*s.error)["error"]["code"], "server_stopping");
+  const HttpAnswer a = waits.read_answer();
+  EXPECT_EQ(a.status, 503);
+  EXPECT_EQ(a.headers.at("connection"), "close");
+  EXPECT_THROW(HttpClient{server.port()}, std::runtime_error) << "accepts no more connections";
+}
+
+TEST(Serve, ModelThatIsNotLoadedIs503) {
+  TestServer server(nullptr);
+  EXPECT_EQ(server.request("GET", "/health").status, 503);
+  const HttpAnswer a = server.post("/v1/chat/completions", chat());
+  EXPECT_EQ(a.status, 503);
+  EXPECT_EQ(a.json()["error"]["code"], "model_loading");
+  EXPECT_EQ(server.request("GET", "/metrics").status, 200);
+}
+
+TEST(Serve, ChecksKeysHostsAndOrigins) {
+  TestServer keyed(nullptr, {.keys = {"k1"}, .origins = {"https://a.example"}});
+  EXPECT_EQ(keyed.request("GET", "/v1/models").status, 401);
+  EXPECT_EQ(keyed.request("GET", "/metrics").status, 401);
+  EXPECT_EQ(keyed.request("GET", "/v1/models", "", {"Authorization: Bearer k2"}).status, 401);
+  EXPECT_EQ(keyed.request("GET", "/metrics", "", {"Authorization: Bearer k1"}).status, 200);
+  EXPECT_EQ(keyed.request("GET", "/health").status, 503) << "needs no key";
+  const HttpAnswer preflight = keyed.request("OPTIONS", "/v1/chat/completions", "",
+                                             {"Origin: https://a.example", "Access-Control-Request-Method: POST"});
+  EXPECT_EQ(preflight.status, 204);
+  EXPECT_EQ(preflight.headers.at("access-control-allow-origin"), "https://a.example");
+  EXPECT_EQ(keyed
+                .request("OPTIONS", "/v1/chat/completions", "",
+                         {"Origin: https://b.example", "Access-Control-Request-Method: POST"})
+                .status,
+            403);
+
+  TestServer open(nullptr);
+  EXPECT_EQ(open.request("GET", "/health", "", {"Host: evil.example"}).status, 403);
+  EXPECT_EQ(open.request("GET", "/health", "", {"Origin: https://evil.example"}).status, 403);
+  EXPECT_EQ(open.request("GET", "/health", "", {"Host: localhost:1"}).status, 503);
+}
+
+TEST(Serve, RejectsInvalidHttp) {
+  TestServer server(nullptr, {}, {.body = 1000});
+  const auto status = [&](const std::string& bytes) {
+    HttpClient client(server.port());
+    client.send(bytes);
+    const HttpAnswer a = client.read_answer();
+    if (a.status >= 400) {
+      const json body = json::parse(a.body);
+      EXPECT_TRUE(body.contains("status") || body["error"]["message"].is_string()) << body;
+    }
+    return a.status;
+  };
+  const std::string start = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n";
+  EXPECT_EQ(status("GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + std::string(20'000, 'a') + "\r\n\r\n"), 431);
+  EXPECT_EQ(status(start + "Content-Length: 1001\r\n\r\n" + std::string(1001, 'a')), 413);
+  EXPECT_EQ(status(start + "Transfer-Encoding: chunked\r\n\r\n7d0\r\n" + std::string(2000, 'a') + "\r\n0\r\n\r\n"),
+            413);
+  EXPECT_EQ(status(start + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400);
+  EXPECT_EQ(status(start + "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n"), 400);
+  EXPECT_EQ(status(start + "Transfer-Encoding: gzip\r\n\r\n"), 400);
+  EXPECT_EQ(status(start + "Content-Length: 5\r\nContent-Length: 6\r\n\r\nabcde"), 400);
+  EXPECT_EQ(status(start + "Content-Length: -5\r\n\r\n"), 400);
+  EXPECT_EQ(status(start + "Transfer-Encoding: chunked\r\n\r\nzz\r\n"), 400);
+  EXPECT_EQ(status(start + "X: a\x01z\r\n\r\n"), 400);
+  EXPECT_EQ(status("GET /health HTTP/1.1\r\n\r\n"), 400) << "no Host";
+  EXPECT_EQ(status("GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil\r\n\r\n"), 400);
+  EXPECT_EQ(status("nonsense\r\n\r\n"), 400);
+  EXPECT_EQ(status(start + "Expect: 100-continue\r\nContent-Length: 2\r\n\r\n{}"), 503);
+  EXPECT_EQ(status("GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n"), 503);
+}
+
+TEST(Serve, MutatedHttpDoesNotStopTheServer) {
+  std::mt19937 random(3);
+  const std::string good = HttpClient::text("POST", "/v1/completions", R"({"prompt": "The index", "max_tokens": 1})",
+                                            {"Content-Type: application/json"});
+  for (int i = 0; i < 200; ++i) {
+    std::string bytes = good;
+    for (unsigned changes = 1 + random() % 3; changes > 0; --changes) {
+      const std::size_t at = random() % bytes.size();
+      if (random() % 2 == 0)
+        bytes[at] = static_cast<char>(random());
+      else
+        bytes.erase(at, random() % 5);
+    }
+    HttpClient client(shipped().port());
+    client.send(bytes);
+  }
+  EXPECT_EQ(shipped().request("GET", "/health").status, 200);
+  shipped().wait_until_idle();
+}
+
+TEST(Serve, SlowAndIdleClientsDoNotBlockOthers) {
+  TestServer server(nullptr, {}, {.connections = 8, .header_time = 300ms, .body_time = 300ms});
+  std::vector<std::unique_ptr<HttpClient>> slow;
+  for (int i = 0; i < 20; ++i) {
+    slow.push_back(std::make_unique<HttpClient>(server.port()));
+    if (i % 3 == 1) slow.back()->send("GET /hea");
+    if (i % 3 == 2)
+      slow.back()->send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{");
+    EXPECT_EQ(server.request("GET", "/health").status, 503);
+  }
+  for (const auto& client : slow) EXPECT_TRUE(client->closes()) << "limits of time";
+}
+
+TEST(Serve, KeepsConnectionsAndPipelinesRequests) {
+  HttpClient client(shipped().port());
+  client.send(HttpClient::text("GET", "/health") + HttpClient::text("GET", "/v1/models") +
+              HttpClient::text("GET", "/health"));
+  EXPECT_EQ(client.read_answer().body, R"({"status":"ok"})");
+  EXPECT_EQ(client.read_answer().json()["object"], "list");
+  EXPECT_EQ(client.read_answer().status, 200);
+}
+
+std::unique_ptr<Engine> scripted_engine(const GgufWriter& writer) {
+  const test::Folder folder;
+  const std::string path = std::string(folder.path()) + "/model.gguf";
+  writer.write(path);
+  auto file = GgufFile::open(path);
+  auto model = load_on_cpu(file);
+  return std::make_unique<Engine>(std::move(file), std::move(model), "",
+                                  RequestDefaults{.model = "weather", .sampling = {.temperature = 0}},
+                                  SchedulerOptions{});
+}
+json weather_chat() {
+  return {{"messages", {{{"role", "user"}, {"content", "How is the weather?"}}}},
+          {"tools", json::array({{{"type", "function"}, {"function", json::parse(test::weather_tools)[0]}}})}};
+}
+
+TEST(Serve, CallsTools) {
+  TestServer server(scripted_engine(test::weather_model()));
+  json body = weather_chat();
+  const json j = server.post("/v1/chat/completions", body).json();
+  const json message = j["choices"][0]["message"];
+  EXPECT_EQ(j["choices"][0]["finish_reason"], "tool_calls");
+  EXPECT_EQ(message["content"], "Let me see.");
+  const json call = message["tool_calls"][0];
+  EXPECT_EQ(call["type"], "function");
+  EXPECT_EQ(call["function"]["name"], "get_weather");
+  EXPECT_EQ(json::parse(call["function"]["arguments"].get<std::string>()), (json{{"town", "Zürich"}}));
+
+  const Stream s = stream_of(server, "/v1/chat/completions", body);
+  json streamed;
+  for (const json& chunk : s.chunks)
+    if (chunk["choices"][0]["delta"].contains("tool_calls")) streamed = chunk["choices"][0]["delta"]["tool_calls"];
+  ASSERT_EQ(streamed.size(), 1u);
+  EXPECT_EQ(streamed[0]["index"], 0);
+  streamed[0].erase("index");
+  EXPECT_EQ(streamed[0], call);
+  EXPECT_EQ(s.chunks.back()["choices"][0]["finish_reason"], "tool_calls");
+
+  // The result of the call
+  body["messages"].push_back(message);
+  body["messages"].push_back({{"role", "tool"}, {"tool_call_id", call["id"]}, {"content", "21.5 degrees"}});
+  const json last = server.post("/v1/chat/completions", body).json();
+  EXPECT_EQ(last["choices"][0]["message"]["content"], "It is warm.");
+  EXPECT_EQ(last["choices"][0]["finish_reason"], "stop");
+}
+
+TEST(Serve, SeparatesReasoning) {
+  TestServer server(
+      scripted_engine(test::weather_model({"<think>", "Hm, ", "weather.\n", "</think>", "\n\n", "Let me ", "see."})));
+  const json message = server.post("/v1/chat/completions", weather_chat()).json()["choices"][0]["message"];
+  EXPECT_EQ(message["reasoning_content"], "Hm, weather.");
+  EXPECT_EQ(message["content"], "Let me see.");
+  const Stream s = stream_of(server, "/v1/chat/completions", weather_chat());
+  EXPECT_EQ(joined(s, "reasoning_content"), "Hm, weather.");
+  EXPECT_EQ(joined(s, "content"), "Let me see.");
+}
+
+TEST(Serve, RejectionByTheTemplateIs422) {
+  TestServer server(
+      scripted_engine(test::scripted_model({"<|im_end|>"}, {}, "{{ raise_exception('Roles must alternate!') }}")));
+  const HttpAnswer a = server.post("/v1/chat/completions", weather_chat());
+  EXPECT_EQ(a.status, 400) << "no tools: " << a.body;
+  json body = weather_chat();
+  body.erase("tools");
+  const HttpAnswer b = server.post("/v1/chat/completions", body);
+  EXPECT_EQ(b.status, 422);
+  EXPECT_NE(b.json()["error"]["message"].get<std::string>().find("Roles must alternate!"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera::app
