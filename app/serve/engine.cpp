@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 
 #include "serve/api_error.h"
@@ -10,6 +11,18 @@
 
 namespace tessera::app {
 namespace {
+
+/// Shorter texts are always tokenised, so that the error contains the exact number of tokens.
+constexpr std::size_t short_text = std::size_t{64} << 10;
+
+/// Returns the number of bytes that every template renders: those of the texts that are not white space.
+std::size_t rendered_bytes(const Conversation& conversation) {
+  std::size_t bytes = 0;
+  for (const ChatMessage& m : conversation)
+    if (m.role != "assistant")
+      bytes += static_cast<std::size_t>(std::ranges::count_if(m.text, [](unsigned char c) { return c > ' '; }));
+  return bytes;
+}
 
 std::vector<std::string> call_ids(const Conversation& conversation) {
   std::vector<std::string> out;
@@ -35,7 +48,10 @@ Engine::Engine(GgufFile file, LanguageModel model, const std::string& chat_templ
     no_template_ = e.what();
   }
   defaults_.context = scheduler_.context();
-  defaults_.vocabulary = static_cast<std::int64_t>(model_.tokenizer().size());
+  const Tokenizer& t = model_.tokenizer();
+  defaults_.vocabulary = static_cast<std::int64_t>(t.size());
+  for (TokenId id = 0; id < defaults_.vocabulary; ++id)
+    longest_token_ = std::max(longest_token_, t.decode(id, true).size());
 }
 
 Engine::Chat Engine::load_chat(const std::string& name, bool tools) const {
@@ -75,6 +91,15 @@ void Engine::require_fits(const std::vector<TokenId>& prompt, const char* field)
                    field, "context_length_exceeded");
 }
 
+void Engine::require_may_fit(std::size_t bytes, const char* field) const {
+  const std::size_t least = bytes / longest_token_;
+  if (bytes > short_text && least > static_cast<std::size_t>(defaults_.context))
+    throw ApiError(400,
+                   fmt::format("{}: the prompt has at least {} tokens, but the context of this server has {}.", field,
+                               least, defaults_.context),
+                   field, "context_length_exceeded");
+}
+
 TextRequest Engine::text_request(const SamplingRequest& r) const {
   TextRequest out;
   out.sampling = r.sampling;
@@ -99,6 +124,7 @@ AnswerSettings Engine::answer_settings(const SamplingRequest& r) const {
 
 PreparedRequest Engine::prepare_chat(const Json& body) const {
   const ChatRequest r = parse_chat_request(body, defaults_);
+  require_may_fit(rendered_bytes(r.conversation), "messages");
   ChatPrompt prompt = render(r.conversation, r.tools, r.template_arguments);
   require_fits(prompt.tokens, "messages");
   PreparedRequest out{text_request(r), answer_settings(r)};
@@ -121,6 +147,7 @@ PreparedRequest Engine::prepare_completion(const Json& body) const {
   out.answer.sequences *= r.prompts.size();
   for (const CompletionRequest::Prompt& prompt : r.prompts) {
     const auto* const text = std::get_if<std::string>(&prompt);
+    if (text) require_may_fit(text->size(), "prompt");
     std::vector<TokenId> tokens = text ? model_.tokenizer().encode(*text, {.add_special = true, .parse_special = true})
                                        : std::get<std::vector<TokenId>>(prompt);
     require_fits(tokens, "prompt");

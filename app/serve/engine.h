@@ -49,6 +49,8 @@ class Engine {
   TextRequest text_request(const SamplingRequest& request) const;
   AnswerSettings answer_settings(const SamplingRequest& request) const;
   void require_fits(const std::vector<TokenId>& prompt, const char* field) const;
+  /// Rejects texts that are much too long, before time is spent on their tokens.
+  void require_may_fit(std::size_t bytes, const char* field) const;
 
   GgufFile file_;
   LanguageModel model_;
@@ -56,6 +58,7 @@ class Engine {
   std::string no_template_;               ///< why there is no template
   RequestDefaults defaults_;
   std::int64_t created_;
+  std::size_t longest_token_ = 1;  ///< in bytes
   Scheduler scheduler_;
 };
 

@@ -326,6 +326,10 @@ TEST(Serve, ErrorsHaveOpenAisShape) {
        "does not support tools"},
       {"POST", "/v1/chat/completions", long_chat, 400, "messages", "1024"},
       {"POST", "/v1/completions", json{{"prompt", words}}.dump(), 400, "prompt", "2001 tokens"},
+      {"POST", "/v1/completions", json{{"prompt", std::string(1 << 20, 'a')}}.dump(), 400, "prompt", "at least"},
+      {"POST", "/v1/chat/completions",
+       chat({{"messages", {{{"role", "user"}, {"content", std::string(1 << 20, 'a')}}}}}).dump(), 400, "messages",
+       "at least"},
       {"POST", "/v1/completions", R"({"prompt": []})", 400, "prompt", "no tokens"},
       {"POST", "/v1/completions", R"({"prompt": "a", "n": 99})", 400, "n", "from 1 to 8"},
   };
@@ -420,7 +424,8 @@ TEST(Serve, ManyClientsWithHangUps) {
         return;
       }
       client.send(text);
-      const HttpAnswer a = client.read_answer();
+      HttpAnswer a;
+      ASSERT_NO_THROW(a = client.read_answer());
       ASSERT_EQ(a.status, 200) << a.body;
       const json last = i % 2 == 0 ? parse_stream(a.body).chunks.back() : a.json();
       EXPECT_EQ(last["usage"]["completion_tokens"], tokens);
