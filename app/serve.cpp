@@ -28,9 +28,9 @@ constexpr const char* key_variable = "TESSERA_API_KEY";
 struct ServeArguments : ModelOptions {
   std::string host = "127.0.0.1", key_file, alias, chat_template;
   std::uint16_t port = 8080;
-  std::int64_t context = 0, parallel = 1, queue = 64;
+  std::int64_t context = 0, parallel = 16, queue = 64;
   std::vector<std::string> origins;
-  bool no_key = false, quiet = false, has_seed = false;
+  bool no_key = false, no_sharing = false, quiet = false, has_seed = false;
 };
 
 /// Returns the keys of --api-key-file or of the environment.
@@ -67,9 +67,11 @@ std::unique_ptr<Engine> load_engine(ServeArguments& o) {
   RequestDefaults defaults{.model = o.alias, .sampling = o.merge_sampling(sampling_of(file)), .stop = o.generate.stop};
   if (o.has_seed) defaults.seed = o.generate.sampling.seed;
   SchedulerOptions options{.context = o.context ? o.context : default_context(file, devices, o.generate),
+                           .parallel = o.parallel,
                            .batch = o.generate.batch,
                            .cache_dtype = o.generate.cache_dtype,
-                           .queue = static_cast<std::size_t>(o.queue)};
+                           .queue = static_cast<std::size_t>(o.queue),
+                           .shares_prefixes = !o.no_sharing};
   LanguageModel model =
       load_with_progress(file, o, devices, {.generate = o.generate, .conversation = options.context}, o.quiet);
   auto engine = std::make_unique<Engine>(std::move(file), std::move(model), o.chat_template, defaults, options);
@@ -142,12 +144,15 @@ Command serve_command(CLI::App& program) {
          "Maximum tokens of a prompt and its answer (default: the model's context length, but at most 8192, and "
          "less if memory is short)")
       ->transform(integer_in_range(0, most_tokens));
-  sub->add_option("--parallel", o->parallel,
-                  "Sequences that may run at the same time. At present, one runs and the others wait")
+  sub->add_option("--parallel", o->parallel, "Texts that are generated at the same time; more requests wait")
+      ->capture_default_str()
       ->transform(integer_in_range(1, 256));
   sub->add_option("--queue", o->queue, "Requests that may wait; more are rejected with the status 429")
       ->capture_default_str()
       ->transform(integer_in_range(1, 100'000));
+  sub->add_flag("--no-prefix-sharing", o->no_sharing,
+                "Read every prompt completely. Otherwise a client can learn from the time of an answer whether another "
+                "one has sent the same begin of a prompt");
   auto* file = sub->add_option("--api-key-file", o->key_file,
                                fmt::format("A file with one API key per line (default: {})", key_variable))
                    ->check(require_nonempty);

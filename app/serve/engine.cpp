@@ -107,6 +107,7 @@ TextRequest Engine::text_request(const SamplingRequest& r) const {
   out.sequences = r.sequences;
   out.log_probabilities = r.log_probabilities;
   out.stop = r.stop;
+  out.salt = r.salt;
   return out;
 }
 

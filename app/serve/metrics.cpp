@@ -56,6 +56,10 @@ std::string Metrics::text(const SchedulerStatistics& s) const {
   out += metric("tessera_prompt_tokens_total", "counter", "Prompt tokens that were read.", s.read_tokens);
   out += metric("tessera_cached_tokens_total", "counter", "Prompt tokens that were in the cache.", s.cached_tokens);
   out += metric("tessera_generated_tokens_total", "counter", "Generated tokens.", s.generated_tokens);
+  out += metric("tessera_preempted_total", "counter", "Sequences that gave their memory to others.", s.preempted);
+  out += metric("tessera_cache_pages", "gauge", "Pages of the KV cache.", s.pages);
+  out += metric("tessera_used_cache_pages", "gauge", "Pages of the KV cache that sequences use.", s.used_pages);
+  out += metric("tessera_shared_cache_pages", "gauge", "Pages that several sequences use.", s.shared_pages);
   out += header(first, "histogram", "Time from the request to its first text.") + first_token_.text(first);
   out += header(each, "histogram", "Mean time per generated token of a sequence.") + per_token_.text(each);
   return out;

@@ -10,6 +10,7 @@
 
 #include "serve/api_error.h"
 #include "tessera/base/error.h"
+#include "tessera/base/sha256.h"
 
 namespace tessera::app {
 namespace {
@@ -55,7 +56,6 @@ constexpr Unsupported unsupported[] = {
     {"documents", "Write them into a message."},
     {"chat_template", "The server's template is used (--template)."},
     {"continue_final_message", ""},
-    {"cache_salt", "Prompts share a cache."},
 };
 
 /// True for values that are the same as no value.
@@ -153,6 +153,8 @@ void parse_sampling_request(const Fields& fields, const RequestDefaults& default
   out.sequences = fields.integer("n", 1, most_sequences).value_or(1);
   out.stop = defaults.stop;
   parse_stop(fields, out.stop);
+  if (const auto salt = fields.string("cache_salt"); salt && !salt->empty())
+    out.salt = std::stoull(sha256(*salt).substr(0, 16), nullptr, 16) | 1;  // 0: the cache of requests without a salt
   out.stream = fields.boolean("stream").value_or(false);
   if (const Json* const options = fields.object("stream_options")) {
     const Fields members(*options, "stream_options.");

@@ -33,6 +33,7 @@ struct SamplingRequest {
   std::int64_t max_tokens = 0, sequences = 1;
   std::int64_t log_probabilities = -1;  ///< as GenerateOptions::log_probabilities
   std::vector<std::string> stop;
+  std::uint64_t salt = 0;  ///< as TextRequest::salt
   bool stream = false, include_usage = false;
 };
 
