@@ -44,13 +44,14 @@ std::string Histogram::text(const std::string& name) const {
   return out + fmt::format("{}_sum {}\n{}_count {}\n", name, sum_, name, total);
 }
 
-std::string Metrics::text(const SchedulerStatistics& s) const {
+std::string Metrics::text(const SchedulerStatistics& s, std::size_t connections) const {
   const std::string requests = "tessera_requests_total", first = "tessera_time_to_first_token_seconds",
                     each = "tessera_time_per_token_seconds";
   std::string out = header(requests, "counter", "Requests for text, by how they ended.");
   for (std::size_t i = 0; i < request_outcomes; ++i)
     out +=
         fmt::format("{}{{outcome=\"{}\"}} {}\n", requests, outcome_name(static_cast<RequestOutcome>(i)), requests_[i]);
+  out += metric("tessera_connections", "gauge", "Open connections.", static_cast<std::int64_t>(connections));
   out += metric("tessera_queued_requests", "gauge", "Requests that wait.", s.queued);
   out += metric("tessera_running_sequences", "gauge", "Sequences in progress.", s.running);
   out += metric("tessera_prompt_tokens_total", "counter", "Prompt tokens that were read.", s.read_tokens);

@@ -38,7 +38,7 @@ class Metrics {
   void add_time_to_first_token(double seconds) { first_token_.add(seconds); }
   void add_time_per_token(double seconds) { per_token_.add(seconds); }
   /// The page /metrics.
-  std::string text(const SchedulerStatistics& scheduler) const;
+  std::string text(const SchedulerStatistics& scheduler, std::size_t connections) const;
 
  private:
   std::array<std::uint64_t, request_outcomes> requests_{};

@@ -81,7 +81,8 @@ HttpResponse Service::answer(const HttpRequest& request, std::unique_ptr<Reply>&
   if (request.path == "/health") return health();
   check_key(options_.access, request);
   if (request.path == "/metrics")
-    return {.body = metrics_.text(engine_ ? engine_->scheduler().statistics() : SchedulerStatistics{}),
+    return {.body = metrics_.text(engine_ ? engine_->scheduler().statistics() : SchedulerStatistics{},
+                                  server_.connections()),
             .content_type = "text/plain; version=0.0.4; charset=utf-8"};
   require_engine();
   if (request.path == "/v1/models") return {.body = json_text(engine_->models())};

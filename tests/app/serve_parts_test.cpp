@@ -302,9 +302,9 @@ TEST(ServeMetrics, WritesHistograms) {
   metrics.count(RequestOutcome::completed);
   metrics.add_time_to_first_token(0.3);
   metrics.add_time_to_first_token(100);
-  const std::string text = metrics.text({.queued = 2, .generated_tokens = 7});
+  const std::string text = metrics.text({.queued = 2, .generated_tokens = 7}, 3);
   for (const char* line :
-       {"tessera_requests_total{outcome=\"completed\"} 1\n", "tessera_queued_requests 2\n",
+       {"tessera_requests_total{outcome=\"completed\"} 1\n", "tessera_queued_requests 2\n", "tessera_connections 3\n",
         "tessera_generated_tokens_total 7\n", "tessera_time_to_first_token_seconds_bucket{le=\"0.25\"} 0\n",
         "tessera_time_to_first_token_seconds_bucket{le=\"0.5\"} 1\n",
         "tessera_time_to_first_token_seconds_bucket{le=\"+Inf\"} 2\n", "tessera_time_to_first_token_seconds_count 2\n"})

@@ -435,6 +435,9 @@ TEST(Serve, ManyClientsWithHangUps) {
   EXPECT_EQ(good, 42);
   EXPECT_EQ(hung_up, 22);
   shipped().wait_until_idle();
+  // Closed connections are noticed without a request. The one that remains requests the metrics.
+  for (int i = 0; i < 500 && shipped().metric("tessera_connections") > 1; ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(shipped().metric("tessera_connections"), 1);
 }
 
 TEST(Serve, FullQueueIsRejected) {
