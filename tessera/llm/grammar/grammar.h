@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Grammars for generated text: GenerateOptions::grammar restricts a model's output to texts that match a grammar. A
+// grammar is written in GBNF, or derived from a JSON schema.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+namespace grammar {
+struct Automaton;
+struct Rules;
+}  // namespace grammar
+
+/// A compiled grammar. Immutable and thread-safe; one grammar can be used for any number of texts and models.
+class Grammar {
+ public:
+  /// Compiles a grammar in GBNF, the notation of llama.cpp. Error messages call it `name`, which is usually a path.
+  ///
+  /// Throws FormatError with line and column if the syntax is invalid, if a rule is missing or left-recursive, if no
+  /// text matches, or if the grammar exceeds a limit: 1 MiB of text, 100 nested groups, 100,000 repetitions, 250,000
+  /// states.
+  static std::shared_ptr<const Grammar> from_gbnf(std::string_view text, const std::string& name = "grammar");
+
+  ~Grammar();
+  Grammar(const Grammar&) = delete;
+  Grammar& operator=(const Grammar&) = delete;
+
+  /// The compiled form. Internal.
+  const grammar::Automaton& automaton() const { return *automaton_; }
+
+ private:
+  explicit Grammar(std::unique_ptr<const grammar::Automaton> automaton);
+  static std::shared_ptr<const Grammar> of(const grammar::Rules& rules, const std::string& name);
+  std::unique_ptr<const grammar::Automaton> automaton_;
+};
+
+}  // namespace tessera
