@@ -11,6 +11,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/llm/gguf_values.h"
+#include "tessera/llm/grammar/token_trie.h"
 #include "tessera/llm/tokenizer_errors.h"
 #include "tessera/llm/tokenizer_tables.h"
 
@@ -182,6 +183,11 @@ std::size_t Tokenizer::size() const { return tables_->tokens.size(); }
 std::string_view Tokenizer::text(TokenId id) const { return token(id).text; }
 TokenType Tokenizer::type(TokenId id) const { return token(id).type; }
 std::span<const TokenId> Tokenizer::ends() const { return ends_; }
+
+const grammar::TokenTrie& Tokenizer::trie() const {
+  std::call_once(tables_->trie_built, [&] { tables_->trie = std::make_shared<const grammar::TokenTrie>(*this); });
+  return *tables_->trie;
+}
 
 std::optional<TokenId> Tokenizer::find(std::string_view text) const {
   const auto it = tables_->by_text.find(text);

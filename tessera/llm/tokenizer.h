@@ -16,6 +16,10 @@
 
 namespace tessera {
 
+namespace grammar {
+class TokenTrie;
+}
+
 /// The id of a token in a vocabulary.
 using TokenId = std::int32_t;
 inline constexpr TokenId no_token = -1;  ///< an id that no token has
@@ -91,6 +95,8 @@ class Tokenizer {
   bool is_end(TokenId id) const;
   /// All tokens for which is_end() is true, in ascending order.
   std::span<const TokenId> ends() const;
+  /// The bytes of all tokens as a trie, which grammars use. Built by the first call.
+  const grammar::TokenTrie& trie() const;
 
  private:
   // tokenizer_tables.h

@@ -4,6 +4,8 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -33,6 +35,8 @@ struct Tokenizer::Tables {
   std::array<TokenId, 256> byte_ids{};
   std::unordered_map<std::uint64_t, Merge> merges;  // key: left id in the upper 32 bits, right id in the lower
   std::vector<float> scores;                        // used by "llama"
+  std::once_flag trie_built;
+  std::shared_ptr<const grammar::TokenTrie> trie;  // null until trie() is called
 };
 
 }  // namespace tessera
