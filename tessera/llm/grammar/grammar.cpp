@@ -3,6 +3,7 @@
 
 #include "tessera/llm/grammar/automaton.h"
 #include "tessera/llm/grammar/gbnf.h"
+#include "tessera/llm/grammar/json_schema.h"
 
 namespace tessera {
 
@@ -19,5 +20,11 @@ std::shared_ptr<const Grammar> Grammar::of(const grammar::Rules& rules, const st
 std::shared_ptr<const Grammar> Grammar::from_gbnf(std::string_view text, const std::string& name) {
   return of(grammar::parse_gbnf(text, name), name);
 }
+
+std::shared_ptr<const Grammar> Grammar::from_json_schema(std::string_view schema, const std::string& name) {
+  return of(grammar::rules_of_schema(schema, name), name);
+}
+
+std::shared_ptr<const Grammar> Grammar::json_object() { return of(grammar::json_object_rules(), "JSON object"); }
 
 }  // namespace tessera

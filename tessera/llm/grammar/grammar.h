@@ -23,6 +23,15 @@ class Grammar {
   /// text matches, or if the grammar exceeds a limit: 1 MiB of text, 100 nested groups, 100,000 repetitions, 250,000
   /// states.
   static std::shared_ptr<const Grammar> from_gbnf(std::string_view text, const std::string& name = "grammar");
+  /// Compiles a grammar whose texts are the JSON documents that are valid against a schema (docs/llm.md lists the
+  /// keywords). Not all valid documents are generated: properties are in the order of the schema, and white space is
+  /// limited.
+  ///
+  /// Throws FormatError with a JSON pointer if a keyword is not supported or cannot be expressed, and with line and
+  /// column if the schema is not JSON. The limits are 64 KiB, 100 levels, and those of from_gbnf.
+  static std::shared_ptr<const Grammar> from_json_schema(std::string_view schema, const std::string& name = "schema");
+  /// Returns the grammar of all JSON objects.
+  static std::shared_ptr<const Grammar> json_object();
 
   ~Grammar();
   Grammar(const Grammar&) = delete;
