@@ -9,6 +9,7 @@ set(TESSERA_PUBLIC_HEADERS
     tessera/device/launch/kernel_family.h
     tessera/llm/gguf_values.h
     tessera/llm/gguf_writer.h
+    tessera/llm/grammar/grammar.h
     tessera/report/report.h
     tessera/testing/testing.h
 )

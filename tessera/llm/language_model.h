@@ -30,9 +30,12 @@ struct GenerateOptions {
   /// Enables log probabilities: the number of likeliest tokens to report at each position, in addition to the chosen
   /// token. -1: do not compute log probabilities.
   std::int64_t log_probabilities = -1;
-  Callback<bool()> cancelled = {};              ///< called between tokens and prompt batches; return true to stop
-  std::vector<TokenId> shown = {};              ///< control tokens to include in the output; others are omitted
-  std::shared_ptr<const Grammar> grammar = {};  ///< if set, the text matches it (llm/grammar/grammar.h)
+  Callback<bool()> cancelled = {};  ///< called between tokens and prompt batches; return true to stop
+  std::vector<TokenId> shown = {};  ///< control tokens to include in the output; others are omitted
+  /// If set, the answer matches this grammar (grammar/grammar.h) when generation stops with StopReason::end_token, and
+  /// can be continued to match it when it stops for another reason, except for a stop text. Control tokens are
+  /// excluded, so a model cannot think or call tools. Log probabilities are those without the grammar.
+  std::shared_ptr<const Grammar> grammar = {};
 };
 
 /// Why generation stopped.
@@ -109,7 +112,8 @@ class LanguageModel {
   }
 
   /// Reads the prompt and continues it. Throws ArgumentError if the prompt is empty or does not fit in the context, if
-  /// the context is longer than the model's context length, or if an option is out of range.
+  /// the context is longer than the model's context length, if an option is out of range, or if no token continues the
+  /// answer as the grammar requires.
   GenerateResult generate(std::string_view prompt, const GenerateOptions& options = {},
                           const TextCallback& on_text = {}) const;
   /// Like the function above, but for a prompt that is already tokenised.

@@ -8,12 +8,15 @@
 #include "tessera/base/error.h"
 #include "tessera/device/memory/storage.h"
 #include "tessera/llm/estimate.h"
+#include "tessera/llm/grammar/matcher.h"
 #include "tessera/llm/text_builder.h"
 
 namespace tessera {
 namespace {
 
 constexpr std::int64_t page = 256;  // the cache grows in multiples of this number of tokens
+
+bool needs_all_logits(const GenerateOptions& options) { return options.log_probabilities >= 0 || options.grammar; }
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -64,7 +67,7 @@ std::int64_t TextSession::read(std::span<const TokenId> prompt, const GenerateOp
     try {
       const Array last = model_.model().forward(piece, cache_);
       if (at + piece.size() == prompt.size()) {
-        logits_[last_].fetch(last, sampler, options.log_probabilities >= 0);
+        logits_[last_].fetch(last, sampler, needs_all_logits(options));
         logits_[last_].wait();
       } else {
         last.eval();
@@ -97,6 +100,24 @@ bool TextSession::step_ahead(const Sampler& sampler) {
   return true;
 }
 
+grammar::Matcher* TextSession::start_grammar(const GenerateOptions& options) {
+  if (!options.grammar) return nullptr;
+  if (!matcher_ || matcher_->grammar() != options.grammar)
+    matcher_ = detail::Owner<grammar::Matcher>(
+        new grammar::Matcher(options.grammar, model_.tokenizer().trie(), model_.tokenizer().ends()));
+  matcher_->reset();
+  return matcher_.get();
+}
+
+TokenId TextSession::sample(Sampler& sampler, grammar::Matcher* matcher) {
+  if (matcher == nullptr) return logits_[last_].sample(sampler, tokens_);
+  matcher->mask().apply(logits_[last_].all(), masked_);
+  const TokenId next = sampler.sample(masked_, tokens_);
+  const Tokenizer& tokenizer = model_.tokenizer();
+  if (!tokenizer.is_end(next)) matcher->advance(tokenizer.decode(next));
+  return next;
+}
+
 GenerateResult TextSession::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
                                      const TextCallback& on_text, const ContextShift& shift_context) {
   const auto given = static_cast<std::int64_t>(prompt.size());
@@ -105,6 +126,7 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
   const Tokenizer& tokenizer = model_.tokenizer();
   Sampler sampler(options.sampling);
   TextBuilder text(tokenizer, options.stop, options.shown);
+  grammar::Matcher* const matcher = start_grammar(options);
   GenerateResult result;
   result.prompt_tokens.assign(prompt.begin(), prompt.end());
   const auto emit = [&](const std::string& piece) {
@@ -128,8 +150,12 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
       result.reason = StopReason::cancelled;
       break;
     }
+    if (matcher != nullptr && matcher->is_complete() && tokenizer.ends().empty()) {
+      result.reason = StopReason::end_token;
+      break;
+    }
     const bool ahead = static_cast<std::int64_t>(result.tokens.size()) + 1 < options.max_tokens && step_ahead(sampler);
-    const TokenId next = logits_[last_].sample(sampler, tokens_);
+    const TokenId next = sample(sampler, matcher);
     if (tokenizer.is_end(next)) {
       result.reason = StopReason::end_token, result.end_token = next;
       break;
@@ -167,7 +193,7 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
     if (ahead)
       last_ = 1 - last_;
     else
-      logits_[last_].fetch(decoder().step(next), sampler, options.log_probabilities >= 0);
+      logits_[last_].fetch(decoder().step(next), sampler, needs_all_logits(options));
     tokens_.push_back(next);
   }
   if (whole) {

@@ -14,6 +14,10 @@
 
 namespace tessera {
 
+namespace grammar {
+class Matcher;
+}
+
 /// Called when the context is full. Returns a shorter token sequence that ends with the answer so far. The model reads
 /// this sequence and continues the answer. If the sequence is empty, the answer ends.
 using ContextShift = Callback<std::vector<TokenId>(std::span<const TokenId> answer)>;
@@ -55,6 +59,11 @@ class TextSession {
   /// `tokens_`.
   bool step_ahead(const Sampler& sampler);
   std::int64_t length() const { return static_cast<std::int64_t>(tokens_.size()); }
+  /// Returns the state of the options' grammar before the first token; null if there is no grammar. The masks that were
+  /// computed for the previous text are reused if the grammar is the same.
+  grammar::Matcher* start_grammar(const GenerateOptions& options);
+  /// Chooses a token that `matcher` allows; any token if it is null.
+  TokenId sample(Sampler& sampler, grammar::Matcher* matcher);
   bool cancelled(const GenerateOptions& options) const { return options.cancelled && options.cancelled(); }
   void reserve(std::int64_t tokens);
 
@@ -66,6 +75,8 @@ class TextSession {
   std::vector<TokenId> tokens_;
   FetchedLogits logits_[2];  ///< of the last token, and of the token after it if step_ahead() was called
   std::size_t last_ = 0;     ///< index in `logits_` of the last token's logits
+  detail::Owner<grammar::Matcher> matcher_;
+  std::vector<float> masked_;  ///< logits without the tokens that the grammar excludes
 };
 
 }  // namespace tessera
