@@ -21,12 +21,13 @@
 #include "tessera/device/placement/verify_on.h"
 #include "tessera/device/to_string.h"
 #include "tessera/llm/chat_session.h"
+#include "tessera/llm/grammar/grammar.h"
 
 namespace tessera::app {
 namespace {
 
 struct GenerateArguments : ModelOptions {
-  std::string prompt, prompt_file, verify_on, system, chat_template;
+  std::string prompt, prompt_file, verify_on, system, chat_template, grammar_file, schema_file;
   std::string written_by;  ///< name of the chat template that formatted the prompt
   bool stats = false, json = false, quiet = false, print_tokens = false, strict = false, chat = false, ids = false;
 };
@@ -35,6 +36,14 @@ std::string read_prompt(const GenerateArguments& o) {
   constexpr const char* what = "the prompt";
   if (o.prompt_file.empty()) return o.prompt;
   return o.prompt_file == "-" ? read_standard_input(what) : read_text(o.prompt_file, what, true);
+}
+
+std::shared_ptr<const Grammar> read_grammar(const GenerateArguments& o) {
+  if (!o.grammar_file.empty())
+    return Grammar::from_gbnf(read_text(o.grammar_file, "the grammar", true), o.grammar_file);
+  if (!o.schema_file.empty())
+    return Grammar::from_json_schema(read_text(o.schema_file, "the JSON schema", true), o.schema_file);
+  return nullptr;
 }
 
 std::string per_second(double rate) {
@@ -172,6 +181,7 @@ int run_generate(GenerateArguments o) {
   catch_interrupts("tessera: interrupted before any text was generated", !o.quiet && os::is_terminal(stderr));
   o.begin();
   const std::string prompt = read_prompt(o);
+  o.generate.grammar = read_grammar(o);
   const auto [devices, why] = where(o, o.json);
   const DeviceScope scope(devices.front());
   std::optional<Device> reference;
@@ -258,6 +268,13 @@ Command generate_command(CLI::App& program) {
                       fmt::format("{}", fmt::join(ChatTemplate::families(), ", ")))
       ->needs(chat)
       ->check(require_nonempty);
+  auto* grammar = sub->add_option("--grammar", o->grammar_file,
+                                  "Generate only text that matches the grammar in this "
+                                  "file, in GBNF, the format of llama.cpp")
+                      ->check(require_nonempty);
+  sub->add_option("--json-schema", o->schema_file, "Generate only JSON that is valid against the schema in this file")
+      ->check(require_nonempty)
+      ->excludes(grammar);
   sub->add_flag("--ids", o->ids, "The prompt is a list of token ids, and ids are printed (see `tessera tokenize`)")
       ->excludes(chat);
   sub->add_flag("--stats", o->stats,
@@ -284,6 +301,7 @@ Examples:
   tessera generate model.gguf --prompt-file notes.txt --quiet > answer.txt
   tessera generate model.gguf -p "Once" --json | jq .tokens_per_second
   tessera generate model.gguf -p "Why is the sky blue?" --chat --stop "In short"
+  tessera generate model.gguf -p "Describe Zürich" --chat --json-schema town.json
   tessera generate model.gguf -p "Once" --device cuda:0,opencl:1
   tessera generate model.gguf -p "Once" -n 2 --device opencl --verify-on interp)");
   return {sub, [o] { return run_generate(*o); }};

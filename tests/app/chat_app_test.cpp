@@ -448,7 +448,7 @@ TEST(Documents, CommandsOfLlmMdPrintTheDocumentedOutput) {
       shown += line + "\n";
     }
   }
-  EXPECT_EQ(commands, 9);
+  EXPECT_EQ(commands, 11);
   const std::string block = page.substr(page.find("```cpp\n") + 7);
   EXPECT_NE(text_of("examples/language_models/chat.cpp").find(block.substr(0, block.find("```"))), std::string::npos);
   for (const std::string& family : tessera::ChatTemplate::families())
