@@ -453,6 +453,35 @@ TEST(Settings, InvalidValuesAreReportedFirst) {
           {"tessera: error: [environment] TESSERA_THREADS=" + threads + ": expected a whole number from 1 to 4096. "}));
 }
 
+TEST(Generate, FollowsGrammarsAndSchemas) {
+  const TemporaryFolder folder;
+  const std::string grammar = folder / "g.gbnf", schema = folder / "s.json";
+  std::vector<std::string> base = greedy(model, "cpu", 60);
+  const auto with = [&](const std::string& option, const std::string& path) {
+    std::vector<std::string> arguments = base;
+    arguments.insert(arguments.end(), {option, path});
+    return run(arguments);
+  };
+  write_file(grammar, "root ::= \" yes\" | \" no\"\n");
+  const Outcome answer = with("--grammar", grammar);
+  EXPECT_TRUE(answer.out == " yes\n" || answer.out == " no\n") << answer.out << answer.err;
+  EXPECT_TRUE(holds(answer.err, {"stopped: end of text"}));
+  write_file(
+      schema,
+      R"({"type": "object", "properties": {"n": {"type": "integer", "maximum": 9, "minimum": 1}}, "required": ["n"]})");
+  const json v = json::parse(with("--json-schema", schema).out);
+  EXPECT_TRUE(v["n"] >= 1 && v["n"] <= 9 && v.size() == 1) << v;
+  // Errors are reported before the model is loaded.
+  write_file(grammar, "root ::= a\n");
+  write_file(schema, R"({"items": {"minContains": 1}})");
+  base[1] = "no model";
+  EXPECT_TRUE(fails(with("--grammar", grammar), 1, {grammar + ":1:10", "\"a\" is not defined"}));
+  EXPECT_TRUE(fails(with("--json-schema", schema), 1, {schema, "#/items/minContains", "not supported"}));
+  EXPECT_TRUE(fails(with("--grammar", folder / "none"), 1, {"none", "the grammar cannot be read"}));
+  base.insert(base.end(), {"--grammar", grammar});
+  EXPECT_TRUE(fails(with("--json-schema", schema), 2, {"--grammar", "--json-schema"}));
+}
+
 TEST(Generate, ReportsOneErrorForInvalidInput) {
   const TemporaryFolder folder;
   EXPECT_TRUE(fails(run({"generate", folder / "none.gguf", "-p", "a"}), 1, {"none.gguf"}));
