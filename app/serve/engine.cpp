@@ -108,6 +108,7 @@ TextRequest Engine::text_request(const SamplingRequest& r) const {
   out.log_probabilities = r.log_probabilities;
   out.stop = r.stop;
   out.salt = r.salt;
+  out.grammar = r.grammar;
   return out;
 }
 

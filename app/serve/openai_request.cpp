@@ -11,6 +11,7 @@
 #include "serve/api_error.h"
 #include "tessera/base/error.h"
 #include "tessera/base/sha256.h"
+#include "tessera/llm/grammar/grammar.h"
 
 namespace tessera::app {
 namespace {
@@ -20,14 +21,10 @@ struct Unsupported {
   const char* name;
   const char* remedy;
 };
-constexpr const char* no_grammar = "Structured output is not supported yet.";
+constexpr const char* no_grammar = "Use response_format or grammar.";
 constexpr Unsupported unsupported[] = {
-    {"grammar", no_grammar},
-    {"json_schema", no_grammar},
-    {"guided_json", no_grammar},
     {"guided_regex", no_grammar},
     {"guided_choice", no_grammar},
-    {"guided_grammar", no_grammar},
     {"structured_outputs", no_grammar},
     {"functions", "Use tools."},
     {"function_call", "Use tool_choice."},
@@ -77,12 +74,47 @@ void reject_unsupported(const Fields& fields) {
   }
   if (const Json* const modalities = fields.list("modalities"); modalities && *modalities != Json::array({"text"}))
     fields.reject("modalities", R"(only ["text"] is supported.)", "unsupported_field");
-  if (const Json* const format = fields.object("response_format")) {
-    const Fields members(*format, fields.path("response_format."));
-    if (members.string("type") != "text")
-      fields.reject("response_format", std::string(R"(only {"type": "text"} is supported. )") + no_grammar,
-                    "unsupported_field");
+}
+
+/// Compiles the grammar that a field contains. Throws ApiError 400 with the place of an error.
+std::shared_ptr<const Grammar> compile(const Fields& fields, const char* name, const auto& make) {
+  try {
+    return make();
+  } catch (const FormatError& e) {
+    fields.reject(name, e.what(), "invalid_grammar");
   }
+}
+
+std::shared_ptr<const Grammar> parse_response_format(const Fields& fields) {
+  const Json* const format = fields.object("response_format");
+  if (!format) return nullptr;
+  const Fields members(*format, fields.path("response_format."));
+  const auto type = members.string("type");
+  if (type == "text") return nullptr;
+  if (type == "json_object") return Grammar::json_object();
+  if (type != "json_schema") members.reject("type", "expected text, json_object or json_schema.");
+  const Json* const schema = members.object("json_schema");
+  if (!schema) members.reject("json_schema", "this field is required.");
+  const Fields parts(*schema, members.path("json_schema."));
+  const Json* const text = parts.find("schema");
+  if (!text) parts.reject("schema", "this field is required.");
+  return compile(parts, "schema", [&] { return Grammar::from_json_schema(json_text(*text), "schema"); });
+}
+
+/// Returns the grammar of the answer: that of response_format, or of the fields of llama-server and vLLM.
+std::shared_ptr<const Grammar> parse_grammar(const Fields& fields) {
+  std::shared_ptr<const Grammar> found = parse_response_format(fields);
+  const auto add = [&](const char* name, const auto& make) {
+    const Json* const value = fields.find(name);
+    if (!value || is_neutral(*value)) return;
+    if (found) fields.reject(name, "only one field can determine the form of the answer.");
+    found = compile(fields, name, [&] { return make(*value); });
+  };
+  const auto of_schema = [](const Json& schema) { return Grammar::from_json_schema(json_text(schema), "schema"); };
+  for (const char* name : {"json_schema", "guided_json"}) add(name, of_schema);
+  for (const char* name : {"grammar", "guided_grammar"})
+    add(name, [&](const Json&) { return Grammar::from_gbnf(*fields.string(name), "grammar"); });
+  return found;
 }
 
 void check_model(const Fields& fields, const RequestDefaults& defaults) {
@@ -150,6 +182,7 @@ void parse_sampling_request(const Fields& fields, const RequestDefaults& default
   reject_unsupported(fields);
   check_model(fields, defaults);
   parse_sampler(fields, defaults, out.sampling);
+  out.grammar = parse_grammar(fields);
   out.sequences = fields.integer("n", 1, most_sequences).value_or(1);
   out.stop = defaults.stop;
   parse_stop(fields, out.stop);
@@ -307,6 +340,9 @@ ChatRequest parse_chat_request(const Json& body, const RequestDefaults& defaults
     fields.reject("top_logprobs", "logprobs must be true.");
   out.conversation = parse_messages(fields);
   out.tools = parse_tools(fields);
+  if (out.grammar && !out.tools.empty())
+    fields.reject("response_format", "the form of an answer cannot be determined together with tools.",
+                  "unsupported_field");
   out.template_arguments = parse_template_arguments(fields);
   out.parallel_calls = fields.boolean("parallel_tool_calls").value_or(true);
   return out;

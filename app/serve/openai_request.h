@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -11,6 +12,10 @@
 #include "serve/json.h"
 #include "tessera/llm/chat.h"
 #include "tessera/llm/sampler.h"
+
+namespace tessera {
+class Grammar;
+}
 
 namespace tessera::app {
 
@@ -33,7 +38,8 @@ struct SamplingRequest {
   std::int64_t max_tokens = 0, sequences = 1;
   std::int64_t log_probabilities = -1;  ///< as GenerateOptions::log_probabilities
   std::vector<std::string> stop;
-  std::uint64_t salt = 0;  ///< as TextRequest::salt
+  std::shared_ptr<const Grammar> grammar;  ///< as TextRequest::grammar
+  std::uint64_t salt = 0;                  ///< as TextRequest::salt
   bool stream = false, include_usage = false;
 };
 

@@ -16,6 +16,7 @@
 #include "tessera/base/os/fork.h"
 #include "tessera/llm/estimate.h"
 #include "tessera/llm/fetched_logits.h"
+#include "tessera/llm/grammar/matcher.h"
 #include "tessera/llm/paged_cache.h"
 #include "tessera/llm/text_builder.h"
 
@@ -62,6 +63,7 @@ struct Run {
     SamplerOptions options = r.sampling;
     options.seed += static_cast<std::uint64_t>(n % r.sequences);
     sampler = Sampler(std::move(options));
+    if (r.grammar) matcher.emplace(r.grammar, tokenizer.trie(), tokenizer.ends());
     tokens = r.prompts[static_cast<std::size_t>(n / r.sequences)];
     prompt = std::ssize(tokens);
   }
@@ -70,6 +72,7 @@ struct Run {
   std::int64_t number;
   TextBuilder text;
   Sampler sampler;
+  std::optional<grammar::Matcher> matcher;
   FetchedLogits logits;
   std::vector<TokenId> tokens;  ///< the prompt and the generated tokens
   std::int64_t prompt = 0;      ///< number of tokens of the prompt
@@ -82,6 +85,16 @@ struct Run {
   /// The tokens that must be read before the next one can be chosen.
   std::span<const TokenId> unread() const {
     return std::span(tokens).subspan(static_cast<std::size_t>(cached.length()));
+  }
+  /// Chooses the next token from `last`, the logits of the last one.
+  TokenId sample(const Array& last, const Tokenizer& tokenizer) {
+    logits.fetch(last, sampler, matcher.has_value() || job->request.log_probabilities >= 0);
+    if (!matcher) return logits.sample(sampler, tokens);
+    std::vector<float> masked;
+    matcher->mask().apply(logits.all(), masked);
+    const TokenId token = sampler.sample(masked, tokens);
+    if (!tokenizer.is_end(token)) matcher->advance(tokenizer.decode(token));
+    return token;
   }
   void deliver(const TextEvent& event) { job->deliver(number, event); }
   void deliver_piece() {
@@ -299,8 +312,8 @@ std::optional<StopReason> Scheduler::State::choose(Run& run, const Array& logits
   const TextRequest& request = run.job->request;
   if (run.generated() == 0) run.read = Clock::now();
   if (request.max_tokens == 0) return StopReason::max_tokens;
-  run.logits.fetch(logits, run.sampler, request.log_probabilities >= 0);
-  const TokenId token = run.logits.sample(run.sampler, run.tokens);
+  if (run.matcher && run.matcher->is_complete() && model.tokenizer().ends().empty()) return StopReason::end_token;
+  const TokenId token = run.sample(logits, model.tokenizer());
   if (model.tokenizer().is_end(token)) return StopReason::end_token;
   run.tokens.push_back(token);
   run.piece.tokens.push_back(token);

@@ -241,6 +241,30 @@ TEST(Serve, StopsAtStopStrings) {
   EXPECT_EQ(j["choices"][0]["finish_reason"], "stop");
 }
 
+TEST(Serve, AnswersMatchTheResponseFormat) {
+  const json schema = {
+      {"type", "object"},
+      {"properties", {{"name", {{"type", "string"}, {"maxLength", 12}}}, {"count", {{"type", "integer"}}}}},
+      {"required", {"name", "count"}},
+      {"additionalProperties", false}};
+  int complete = 0;
+  for (int seed = 0; seed < 6; ++seed) {
+    const json format = {{"type", "json_schema"},
+                         {"json_schema", {{"name", "item"}, {"schema", schema}, {"strict", true}}}};
+    const json body = chat({{"temperature", 1.5}, {"seed", seed}, {"max_tokens", 150}, {"response_format", format}});
+    const json choice = shipped().post("/v1/chat/completions", body).json()["choices"][0];
+    if (choice["finish_reason"] != "stop") continue;
+    const json answer = json::parse(choice["message"]["content"].get<std::string>());
+    EXPECT_EQ(answer.size(), 2u) << answer;
+    EXPECT_TRUE(answer["name"].is_string() && answer["count"].is_number_integer()) << answer;
+    ++complete;
+  }
+  EXPECT_GT(complete, 2);
+  const json word = {{"prompt", "The"}, {"max_tokens", 20}, {"grammar", R"(root ::= " index" | " table")"}};
+  const std::string text = shipped().post("/v1/completions", word).json()["choices"][0]["text"];
+  EXPECT_TRUE(text == " index" || text == " table") << text;
+}
+
 TEST(Serve, AnswersCompletions) {
   const json body = {{"prompt", "The index"}, {"max_tokens", 8}, {"temperature", 0}, {"logprobs", 2}};
   const json one = shipped().post("/v1/completions", body).json();
