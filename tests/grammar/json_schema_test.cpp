@@ -376,7 +376,7 @@ TEST(JsonSchema, RandomMutationsCompileOrThrow) {
       ++compiled;
     } catch (const Error&) {}
   }
-  EXPECT_GT(compiled, 50);
+  EXPECT_GT(compiled, 10);
 }
 
 }  // namespace
