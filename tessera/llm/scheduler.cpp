@@ -27,6 +27,7 @@ using ops::page_positions;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t most_sequences = 4096;  // of a request
+constexpr std::int64_t most_pages = std::int64_t{1} << 30;
 
 double seconds_between(Clock::time_point a, Clock::time_point b) {
   return std::chrono::duration<double>(b - a).count();
@@ -115,15 +116,11 @@ struct Run {
   }
 };
 
-}  // namespace
-
-namespace {
-
 /// Enough pages for all texts, but not more than half of the free memory. One text always fits.
 std::int64_t default_pages(const Llama& model, const SchedulerOptions& options) {
   const std::int64_t of_text = (options.context + page_positions - 1) / page_positions;
   const std::uint64_t bytes = PagedCache::page_bytes(model.config(), options.cache_dtype);
-  std::int64_t pages = of_text * std::min(options.parallel, (std::int64_t{1} << 30) / of_text);
+  std::int64_t pages = of_text * std::min(options.parallel, most_pages / of_text);
   const std::vector<Device>& layers = model.layer_devices();
   for (const Device device : layers) {
     const auto part = static_cast<std::uint64_t>(std::ranges::count(layers, device));
@@ -165,7 +162,8 @@ struct Scheduler::State {
   SchedulerStatistics counted;
 
   std::atomic<std::int64_t> occupied = 0;  ///< sequences that run, without those that are ending
-  mutable std::mutex mutex;                ///< protects the members below
+
+  mutable std::mutex mutex;  ///< protects the members below
   std::condition_variable changed;
   std::vector<std::shared_ptr<Job>> submitted;
   std::vector<std::weak_ptr<Progress>> requests;  ///< all that have not ended
@@ -433,13 +431,14 @@ Scheduler::Scheduler(const LanguageModel& model, SchedulerOptions options) {
   const std::int64_t trained = model.model().config().context_length;
   if (options.context == 0) options.context = trained;
   require_context("generate", options.context, trained);
-  if (options.pages == 0) options.pages = options.parallel * ((options.context + page_positions - 1) / page_positions);
   for (const auto& [name, value] :
-       {std::pair("batch", options.batch), std::pair("parallel", options.parallel), std::pair("pages", options.pages)})
-    if (value < 1)
+       {std::pair("context", options.context), std::pair("batch", options.batch),
+        std::pair("parallel", options.parallel), std::pair("pages", options.pages == 0 ? 1 : options.pages)})
+    if (value < 1 || value > most_pages)
       fail<ArgumentError>({.operation = "Scheduler",
                            .with = {{name, std::to_string(value)}},
-                           .wrong = fmt::format("{} must be 1 or more", name)});
+                           .wrong = fmt::format("{} must be between 1 and {}", name, most_pages)});
+  if (options.pages == 0) options.pages = default_pages(model.model(), options);
   options.batch = std::max(options.batch, options.parallel);
   state_ = std::make_unique<State>(model, options);
   state_->thread = std::thread([state = state_.get()] { state->run(); });

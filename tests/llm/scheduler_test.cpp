@@ -343,6 +343,8 @@ TEST(Scheduler, RejectsWhatCannotRun) {
   expect_throw<ArgumentError>(with([](auto& r) { r.sequences = 0; }), {"sequences"});
   expect_throw<ArgumentError>(with([](auto& r) { r.sequences = std::int64_t{1} << 62; }), {"sequences", "4096"});
   expect_throw<ArgumentError>([] { Scheduler(model(), {.context = 1 << 20}); }, {"context"});
+  expect_throw<ArgumentError>([] { Scheduler(model(), {.context = -5}); }, {"context"});
+  expect_throw<ArgumentError>([] { Scheduler(model(), {.parallel = 0}); }, {"parallel", "between 1"});
 }
 
 TEST(Scheduler, FullQueueThrows) {
