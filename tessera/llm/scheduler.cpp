@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <variant>
 
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
@@ -140,6 +141,8 @@ struct Scheduler::State {
   void run();
   void take_submitted();
   void end_cancelled();
+  using Ending = std::variant<StopReason, std::string>;  ///< why a sequence ends, or an error
+  void end(std::list<Run>& list, std::list<Run>::iterator run, const Ending& how);
   void admit();
   bool start(Run& run);
   bool reserve(std::list<Run>::iterator run);
@@ -160,8 +163,6 @@ struct Scheduler::State {
   PagedCache cache;
   std::list<Run> waiting, running;
   SchedulerStatistics counted;
-
-  std::atomic<std::int64_t> occupied = 0;  ///< sequences that run, without those that are ending
 
   mutable std::mutex mutex;  ///< protects the members below
   std::condition_variable changed;
@@ -215,11 +216,27 @@ void Scheduler::State::take_submitted() {
 
 void Scheduler::State::end_cancelled() {
   for (std::list<Run>* list : {&waiting, &running})
-    std::erase_if(*list, [](Run& run) {
-      if (!run.job->progress->cancelled) return false;
-      run.end(StopReason::cancelled);
-      return true;
-    });
+    for (auto run = list->begin(); run != list->end();) {
+      const auto next = std::next(run);
+      if (run->job->progress->cancelled) end(*list, run, StopReason::cancelled);
+      run = next;
+    }
+}
+
+/// Releases the pages of a sequence, and delivers its last event, after which statistics() does not contain it.
+void Scheduler::State::end(std::list<Run>& list, std::list<Run>::iterator run, const Ending& how) {
+  std::list<Run> ended;
+  ended.splice(ended.end(), list, run);
+  if (const auto* error = std::get_if<std::string>(&how)) {
+    cache.discard(run->cached);  // its contents may be wrong
+    publish();
+    run->deliver_piece();
+    run->deliver(TextFailed{*error});
+  } else {
+    run->cached = {};
+    publish();
+    run->end(std::get<StopReason>(how));
+  }
 }
 
 /// Takes pages for all tokens of a sequence that waits. Returns false if there are too few.
@@ -261,10 +278,7 @@ void Scheduler::State::admit() {
       if (error.empty())
         error = fmt::format("there is memory for {} tokens, but the text has {}", cache.pages() * page_positions,
                             run->tokens.size());
-      cache.discard(run->cached);
-      run->deliver_piece();
-      run->deliver(TextFailed{error});
-      waiting.erase(run);
+      end(waiting, run, error);
     } else {
       return;
     }
@@ -336,24 +350,14 @@ void Scheduler::State::step() {
     Run& run = *runs[i];
     if (run.generated() == 0 || pieces[i].tokens.size() > 1) counted.read_tokens += std::ssize(pieces[i].tokens);
     if (!pieces[i].logits) continue;
-    std::optional<StopReason> ends;
-    std::optional<std::string> error;
+    std::optional<Ending> ending;
     try {
-      ends = choose(run, logits.slice(0, row, row + 1));
+      if (const std::optional<StopReason> reason = choose(run, logits.slice(0, row, row + 1))) ending = *reason;
     } catch (const ArgumentError& e) {  // logits that are not finite
-      error = e.what();
+      ending = std::string(e.what());
     }
     ++row;
-    if (!ends && !error) continue;
-    occupied = std::ssize(running) - 1;
-    if (error) {
-      cache.discard(run.cached);
-      run.deliver_piece();
-      run.deliver(TextFailed{*error});
-    } else {
-      run.end(*ends);
-    }
-    running.erase(runs[i]);
+    if (ending) end(running, runs[i], *ending);
   }
 }
 
@@ -369,13 +373,7 @@ bool Scheduler::State::reduce_batch() {
 
 /// Ends all sequences that run. The contents of the cache may be wrong after an error of a device.
 void Scheduler::State::fail_running(const std::string& message) {
-  occupied = 0;
-  for (Run& run : running) {
-    cache.discard(run.cached);
-    run.deliver_piece();
-    run.deliver(TextFailed{message});
-  }
-  running.clear();
+  while (!running.empty()) end(running, running.begin(), message);
   cache.forget();
 }
 
@@ -401,7 +399,7 @@ void Scheduler::State::run() {
       take_submitted();
       end_cancelled();
       admit();
-      occupied = std::ssize(running);
+      publish();
       step();
     } catch (const OutOfMemory& e) {
       if (!reduce_batch()) fail_running(e.what());
@@ -464,7 +462,7 @@ Scheduler::RequestId Scheduler::submit(TextRequest request) {
   auto job = std::make_shared<Job>();
   job->request = std::move(request);
   const std::lock_guard lock(state_->mutex);
-  const std::int64_t idle = std::max<std::int64_t>(state_->options.parallel - state_->occupied, 0);
+  const std::int64_t idle = std::max<std::int64_t>(state_->options.parallel - state_->statistics.running, 0);
   const std::int64_t queued = state_->queued();
   if (state_->stopping || queued >= static_cast<std::int64_t>(state_->options.queue) + idle)
     fail<QueueFull>({.operation = "generate",

@@ -169,10 +169,22 @@ TEST(Serve, AnswersChats) {
   EXPECT_EQ(j["usage"]["completion_tokens"], 12);
   const int prompt = j["usage"]["prompt_tokens"];
   EXPECT_EQ(j["usage"]["total_tokens"], prompt + 12);
-  // The second time, only the last token of the prompt is read.
-  const json again = shipped().post("/v1/chat/completions", chat()).json();
-  EXPECT_EQ(again["usage"]["prompt_tokens_details"]["cached_tokens"], prompt - 1);
-  EXPECT_EQ(again["timings"]["prompt_n"], 1);
+  // The second time, the full pages of a prompt are not read.
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += " index";
+  const json longer = {{"messages", {{{"role", "user"}, {"content", text}}}}};
+  shipped().post("/v1/chat/completions", chat(longer));
+  const json again = shipped().post("/v1/chat/completions", chat(longer)).json();
+  const int length = again["usage"]["prompt_tokens"], cached = (length - 1) / 64 * 64;
+  EXPECT_GT(cached, 0);
+  EXPECT_EQ(again["usage"]["prompt_tokens_details"]["cached_tokens"], cached);
+  EXPECT_EQ(again["timings"]["prompt_n"], length - cached);
+  for (const json& members : {json{{"cache_salt", "one"}}, json{{"cache_salt", "other"}}}) {
+    json salted = chat(longer);
+    salted.update(members);
+    const json answer = shipped().post("/v1/chat/completions", salted).json();
+    EXPECT_EQ(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
+  }
 }
 
 TEST(Serve, StreamsTheSameTextAsItReturns) {
@@ -391,11 +403,13 @@ TEST(Serve, LogHasOneLinePerRequestWithoutItsText) {
 }
 
 TEST(Serve, WaitingStreamsReceiveComments) {
-  HttpClient first(shipped().port());
+  TestServer server(shipped_engine({.context = 1024, .parallel = 1}), {}, {.comment_time = 20ms});
+  HttpClient first(server.port());
   json body = endless();
   body["n"] = 1;
   first.send(HttpClient::text("POST", "/v1/chat/completions", body.dump()));
-  const Stream s = stream_of(shipped(), "/v1/chat/completions", chat());
+  while (server.metric("tessera_running_sequences") < 1) std::this_thread::sleep_for(1ms);
+  const Stream s = stream_of(server, "/v1/chat/completions", chat());
   EXPECT_TRUE(s.done);
   EXPECT_GE(s.comments, 1);
 }
@@ -465,7 +479,7 @@ TEST(Serve, ManyClientsWithHangUps) {
 }
 
 TEST(Serve, FullQueueIsRejected) {
-  TestServer server(shipped_engine({.context = 1024, .queue = 1}));
+  TestServer server(shipped_engine({.context = 1024, .parallel = 1, .queue = 1}));
   HttpClient running(server.port()), waiting(server.port());
   running.send(HttpClient::text("POST", "/v1/chat/completions", endless().dump()));
   while (server.metric("tessera_running_sequences") < 1) std::this_thread::sleep_for(1ms);
