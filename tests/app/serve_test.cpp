@@ -415,28 +415,28 @@ TEST(Serve, WaitingStreamsReceiveComments) {
 }
 
 TEST(Serve, HangUpCancelsTheRequest) {
-  shipped().wait_until_idle();
+  TestServer server(shipped_engine({.context = 1024, .parallel = 1}));
   for (const bool stream : {true, false})
     for (const bool waits : {false, true}) {
       json body = endless();
       body["stream"] = stream;
-      std::optional<HttpClient> running(std::in_place, shipped().port()), waiting;
+      std::optional<HttpClient> running(std::in_place, server.port()), waiting;
       running->send(HttpClient::text("POST", "/v1/chat/completions", body.dump()));
-      while (shipped().metric("tessera_running_sequences") < 1) std::this_thread::sleep_for(1ms);
+      while (server.metric("tessera_running_sequences") < 1) std::this_thread::sleep_for(1ms);
       if (waits) {
-        waiting.emplace(shipped().port());
+        waiting.emplace(server.port());
         waiting->send(HttpClient::text("POST", "/v1/chat/completions", body.dump()));
-        while (shipped().metric("tessera_queued_requests") < 1) std::this_thread::sleep_for(1ms);
+        while (server.metric("tessera_queued_requests") < 1) std::this_thread::sleep_for(1ms);
         waiting.reset();
-        while (shipped().metric("tessera_queued_requests") > 0) std::this_thread::sleep_for(1ms);
-        EXPECT_EQ(shipped().metric("tessera_running_sequences"), 1) << "the other request continues";
+        while (server.metric("tessera_queued_requests") > 0) std::this_thread::sleep_for(1ms);
+        EXPECT_EQ(server.metric("tessera_running_sequences"), 1) << "the other request continues";
       }
-      const double tokens = shipped().metric("tessera_generated_tokens_total");
+      const double tokens = server.metric("tessera_generated_tokens_total");
       running.reset();
-      EXPECT_LT(shipped().wait_until_idle(), 5);
-      EXPECT_LT(shipped().metric("tessera_generated_tokens_total") - tokens, 7000);
+      EXPECT_LT(server.wait_until_idle(), 5);
+      EXPECT_LT(server.metric("tessera_generated_tokens_total") - tokens, 7000);
     }
-  EXPECT_NE(shipped().log().find("chat 499 cancelled"), std::string::npos);
+  EXPECT_NE(server.log().find("chat 499 cancelled"), std::string::npos);
 }
 
 TEST(Serve, ManyClientsWithHangUps) {
@@ -492,7 +492,7 @@ TEST(Serve, FullQueueIsRejected) {
 }
 
 TEST(Serve, ShutDownFinishesThenCancels) {
-  TestServer server(shipped_engine(), {}, {}, 100ms);
+  TestServer server(shipped_engine({.context = 1024, .parallel = 1}), {}, {}, 100ms);
   HttpClient waits(server.port()), streams(server.port()), idle(server.port());
   EXPECT_EQ(idle.request("GET", "/health").status, 200);
   json body = endless();
