@@ -35,9 +35,13 @@ struct ServeArguments : ModelOptions {
 
 /// Returns the keys of --api-key-file or of the environment.
 std::vector<std::string> keys_of(const ServeArguments& o) {
+  const char* const variable = std::getenv(key_variable);
+  if (o.no_key && variable)
+    fail<ArgumentError>({.operation = "serve",
+                         .wrong = fmt::format("--no-key is given, but {} contains keys", key_variable),
+                         .remedy = "Unset the variable, or omit --no-key"});
   if (o.no_key) return {};
   if (!o.key_file.empty()) return parse_keys(read_text(o.key_file, "the API keys"));
-  const char* const variable = std::getenv(key_variable);
   return variable ? parse_keys(variable) : std::vector<std::string>{};
 }
 
@@ -49,11 +53,19 @@ AccessRules access_rules(const ServeArguments& o, bool loopback) {
          .with = {{"host", o.host}},
          .wrong = "other machines could use the server without a key",
          .remedy = fmt::format("Pass --api-key-file FILE or set {}, or permit it with --no-key", key_variable)});
-  for (const std::string& origin : o.origins)
+  for (const std::string& origin : o.origins) {
+    const std::size_t scheme = origin.find("://");
+    const bool has_host = scheme != origin.npos && scheme > 0 && scheme + 3 < origin.size();
+    if (origin != "*" && (!has_host || origin.find('/', scheme + 3) != origin.npos))
+      fail<ArgumentError>({.operation = "serve",
+                           .with = {{"--cors", printable_line(origin)}},
+                           .wrong = "this is no origin, so no web page would match it",
+                           .remedy = "Write scheme, host and port, such as http://localhost:3000, or *"});
     if (origin == "*" && !rules.keys.empty())
       fail<ArgumentError>({.operation = "serve",
                            .wrong = "--cors \"*\" would let every web page try keys",
                            .remedy = "Name the origins, such as https://example.com"});
+  }
   return rules;
 }
 

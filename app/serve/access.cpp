@@ -70,8 +70,12 @@ void check_browser(const AccessRules& rules, const HttpRequest& request) {
 void check_key(const AccessRules& rules, const HttpRequest& request) {
   if (rules.keys.empty()) return;
   std::string_view given = request.authorization;
-  constexpr std::string_view scheme = "Bearer ";
-  if (given.starts_with(scheme)) given.remove_prefix(scheme.size());
+  const std::string_view scheme = given.substr(0, given.find(' '));
+  const bool is_bearer = std::ranges::equal(scheme, std::string_view("bearer"), [](unsigned char a, unsigned char b) {
+    return (a >= 'A' && a <= 'Z' ? a - 'A' + 'a' : a) == b;
+  });
+  given.remove_prefix(is_bearer ? scheme.size() : given.size());
+  given.remove_prefix(std::min(given.size(), given.find_first_not_of(' ')));
   // Hashes have the same length, and all characters of all hashes are compared.
   const std::string hash = sha256(given);
   bool found = false;
@@ -94,7 +98,7 @@ std::vector<std::pair<std::string, std::string>> cors_headers(const AccessRules&
   out.emplace_back("Access-Control-Allow-Origin", *request.origin);
   if (request.request_method) {
     out.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-    out.emplace_back("Access-Control-Allow-Headers", "Authorization, Content-Type");
+    out.emplace_back("Access-Control-Allow-Headers", "Authorization, Content-Type, *");
     out.emplace_back("Access-Control-Max-Age", "600");
   }
   return out;

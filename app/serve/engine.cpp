@@ -84,11 +84,14 @@ void Engine::require_fits(const std::vector<TokenId>& prompt, const char* field)
   const auto length = static_cast<std::int64_t>(prompt.size());
   if (length == 0) throw ApiError(400, fmt::format("{}: the prompt has no tokens.", field), field);
   if (length > defaults_.context)
-    throw ApiError(400,
-                   fmt::format("{}: the prompt has {} tokens, but the context of this server has {}. Shorten the "
-                               "prompt, or start the server with a larger --ctx.",
-                               field, length, defaults_.context),
-                   field, "context_length_exceeded");
+    throw ApiError(
+        400,
+        fmt::format("{}: the prompt has {} tokens, but the context of this server has {}. Shorten the prompt{}.", field,
+                    length, defaults_.context,
+                    defaults_.context < model_.model().config().context_length
+                        ? ", or start the server with a larger --ctx"
+                        : ""),
+        field, "context_length_exceeded");
 }
 
 void Engine::require_may_fit(std::size_t bytes, const char* field) const {

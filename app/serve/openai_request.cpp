@@ -29,6 +29,12 @@ constexpr Unsupported unsupported[] = {
     {"functions", "Use tools."},
     {"function_call", "Use tool_choice."},
     {"best_of", "Use n."},
+    {"truncate_prompt_tokens", "A prompt is never shortened."},
+    {"include_stop_str_in_output", ""},
+    {"top_n_sigma", ""},
+    {"t_max_predict_ms", ""},
+    {"logits_processors", ""},
+    {"return_token_ids", ""},
     {"suffix", "Filling in the middle is not supported."},
     {"prompt_logprobs", "Only tokens of the answer have log probabilities."},
     {"n_predict", "Use max_tokens."},
@@ -76,6 +82,11 @@ void reject_unsupported(const Fields& fields) {
     fields.reject("modalities", R"(only ["text"] is supported.)", "unsupported_field");
 }
 
+std::optional<std::int64_t> parse_max_tokens(const Fields& fields, std::int64_t least) {
+  const auto most = fields.integer("max_completion_tokens", least, INT32_MAX);
+  return most ? most : fields.integer("max_tokens", least, INT32_MAX);
+}
+
 /// Compiles the grammar that a field contains. Throws ApiError 400 with the place of an error.
 std::shared_ptr<const Grammar> compile(const Fields& fields, const char* name, const auto& make) {
   try {
@@ -91,7 +102,11 @@ std::shared_ptr<const Grammar> parse_response_format(const Fields& fields) {
   const Fields members(*format, fields.path("response_format."));
   const auto type = members.string("type");
   if (type == "text") return nullptr;
-  if (type == "json_object") return Grammar::json_object();
+  if (type == "json_object") {
+    const Json* const schema = members.find("schema");  // as llama-server
+    if (!schema) return Grammar::json_object();
+    return compile(members, "schema", [&] { return Grammar::from_json_schema(json_text(*schema), "schema"); });
+  }
   if (type != "json_schema") members.reject("type", "expected text, json_object or json_schema.");
   const Json* const schema = members.object("json_schema");
   if (!schema) members.reject("json_schema", "this field is required.");
@@ -106,11 +121,13 @@ std::shared_ptr<const Grammar> parse_grammar(const Fields& fields) {
   std::shared_ptr<const Grammar> found = parse_response_format(fields);
   const auto add = [&](const char* name, const auto& make) {
     const Json* const value = fields.find(name);
-    if (!value || is_neutral(*value)) return;
+    if (!value || *value == "") return;
     if (found) fields.reject(name, "only one field can determine the form of the answer.");
     found = compile(fields, name, [&] { return make(*value); });
   };
-  const auto of_schema = [](const Json& schema) { return Grammar::from_json_schema(json_text(schema), "schema"); };
+  const auto of_schema = [](const Json& schema) {
+    return Grammar::from_json_schema(schema.is_string() ? schema.get<std::string>() : json_text(schema), "schema");
+  };
   for (const char* name : {"json_schema", "guided_json"}) add(name, of_schema);
   for (const char* name : {"grammar", "guided_grammar"})
     add(name, [&](const Json&) { return Grammar::from_gbnf(*fields.string(name), "grammar"); });
@@ -331,8 +348,7 @@ ChatRequest parse_chat_request(const Json& body, const RequestDefaults& defaults
   parse_sampling_request(fields, defaults, out);
   if (fields.boolean("echo").value_or(false))
     fields.reject("echo", "this field is not supported.", "unsupported_field");
-  const auto most = fields.integer("max_completion_tokens", 1, INT32_MAX);
-  out.max_tokens = most ? *most : fields.integer("max_tokens", 1, INT32_MAX).value_or(defaults.context);
+  out.max_tokens = parse_max_tokens(fields, 1).value_or(defaults.context);
   const auto likeliest = fields.integer("top_logprobs", 0, most_log_probabilities);
   if (fields.boolean("logprobs").value_or(false))
     out.log_probabilities = likeliest.value_or(0);
@@ -352,7 +368,7 @@ CompletionRequest parse_completion_request(const Json& body, const RequestDefaul
   const Fields fields(body);
   CompletionRequest out;
   parse_sampling_request(fields, defaults, out);
-  out.max_tokens = fields.integer("max_tokens", 0, INT32_MAX).value_or(defaults.context);
+  out.max_tokens = parse_max_tokens(fields, 0).value_or(defaults.context);
   out.log_probabilities = fields.integer("logprobs", 0, most_log_probabilities).value_or(-1);
   out.echo = fields.boolean("echo").value_or(false);
   if (out.echo && out.log_probabilities >= 0)

@@ -106,6 +106,7 @@ TEST(ServeProgram, RejectsUnsafeOrInvalidOptions) {
   EXPECT_TRUE(fails(with({"--host", "0.0.0.0"}), 1, {"without a key", "--api-key-file", "--no-key"}));
   EXPECT_TRUE(fails(with({"--host", "no.such.host.invalid"}), 1, {"the host is unknown"}));
   EXPECT_TRUE(fails(with({"--api-key-file", folder / "keys", "--cors", "*"}), 1, {"--cors"}));
+  EXPECT_TRUE(fails(with({"--cors", "http://localhost:3000/"}), 1, {"--cors", "no origin"}));
   EXPECT_TRUE(fails(with({"--api-key-file", folder / "empty"}), 1, {"no API key"}));
   EXPECT_TRUE(fails(with({"--api-key-file", folder / "missing"}), 1, {"missing"}));
   EXPECT_TRUE(fails(with({"--api-key-file", folder / "keys", "--no-key"}), 2, {"--no-key"}));

@@ -175,6 +175,9 @@ TEST(ServeRequest, RejectsInvalidFields) {
       {R"({"echo": true})", "echo", "not supported"},
       {R"({"grammar": "root ::= x"})", "grammar", "x"},
       {R"({"guided_json": {"type": "number", "minimum": 0.5}})", "guided_json", "minimum"},
+      {R"({"json_schema": false})", "json_schema", "no finite text"},
+      {R"({"grammar": false})", "grammar", "a string"},
+      {R"({"response_format": {"type": "json_object", "schema": {"not": {}}}})", "response_format.schema", "not"},
       {R"({"functions": [{}]})", "functions", "Use tools"},
       {R"({"best_of": 2})", "best_of", "Use n"},
       {R"({"modalities": ["text", "audio"]})", "modalities", "only"},
@@ -272,8 +275,8 @@ TEST(ServeAccess, ChecksKeys) {
     }
   };
   EXPECT_TRUE(accepts("Bearer first"));
-  EXPECT_TRUE(accepts("Bearer second"));
-  for (const char* bad : {"", "Bearer ", "Bearer firs", "Bearer first ", "Basic first"})
+  EXPECT_TRUE(accepts("bearer  second"));
+  for (const char* bad : {"", "first", "Bearer", "Bearer ", "Bearer firs", "Bearer first ", "Basic first"})
     EXPECT_FALSE(accepts(bad)) << bad;
   EXPECT_NO_THROW(check_key({}, {}));
   test::expect_throw<ArgumentError>([] { parse_keys("# none\n"); }, {"no API key"});
