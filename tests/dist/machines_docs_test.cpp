@@ -3,6 +3,7 @@
 // compiled and run, alone and on the ranks of a launcher.
 #include <gtest/gtest.h>
 #include <tessera/tessera.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <iostream>
@@ -89,6 +90,11 @@ Array sum_later = later.get();                                   // waits for th
 }
 
 TEST(MachinesDocs, BlockArraysOverRanks) {
+  // The processes of a launcher run this test at the same time, and each writes a file.
+  const std::filesystem::path before = std::filesystem::current_path();
+  const auto folder = std::filesystem::temp_directory_path() / ("machines_docs_" + std::to_string(::getpid()));
+  std::filesystem::create_directory(folder);
+  std::filesystem::current_path(folder);
   const auto run = [](dist::World& world) {
 BlockArray a = BlockArray::random_uniform({512, 512}, {128, 128}, 1, world.all());   // world.all(cuda): all GPUs of all ranks
 BlockArray c = matmul(a, transpose(a)) + 512 * BlockArray::identity(512, {128, 128}, DType::f32, world.all());
@@ -123,6 +129,8 @@ seen.stop();                                                // rank 0 writes the
   dist::World one([] { return std::move(dist::thread_transports(1)[0]); });
   const auto expected = run(one);
   dist::threads(3, [&](dist::World& world) { EXPECT_EQ(run(world), expected); });
+  std::filesystem::current_path(before);
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace
