@@ -232,7 +232,9 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
         }
   for (const DType cache : {DType::f32, DType::f16}) {
     for (const bool groups : {false, true}) {
-      PagedAttentionSpec s = choose_paged_attention(tiles, cache, cache == DType::f16 ? 128 : 80, 4, groups);
+      const std::int64_t head_size = cache == DType::f16 ? 128 : 80;
+      if (groups && !can_group_tokens(tiles, head_size)) continue;
+      PagedAttentionSpec s = choose_paged_attention(tiles, cache, head_size, 4, groups);
       s.window = s.cap = cache == DType::f16;
       ir::Function fn = trace_paged_attention(s);
       std::string name = fn.name + "_" + text(cache);
