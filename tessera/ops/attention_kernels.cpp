@@ -3,21 +3,14 @@
 // and the sum of the values weighted by exp(score - m). The two sums are rescaled whenever m grows (Milakov and
 // Gimelshein 2018).
 #include <algorithm>
-#include <limits>
 
 #include "tessera/ops/input_store.h"
 #include "tessera/ops/kernels.h"
+#include "tessera/ops/online_softmax.h"
 
 namespace tessera::ops {
 
 namespace {
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
-/// Returns `value`, or 0 while all scores are -inf, so that exp(-inf - 0) keeps all sums at 0.
-ir::Value shift_of(ir::Value value) {
-  return ir::select(value == ir::literal(DType::f32, -infinity), ir::literal(DType::f32, 0), value);
-}
 
 struct Parameters {
   ir::BufferRef q, keys, values, out;

@@ -5,16 +5,14 @@
 //   positions;
 // - the maximum is that of all positions of a page, after which the sums are rescaled once;
 // - the sums of the weights, and of the weighted values, are computed in the order of positions.
-#include <limits>
-
 #include "tessera/ops/kernels.h"
+#include "tessera/ops/online_softmax.h"
 #include "tessera/ops/paged_attention.h"
 
 namespace tessera::ops {
 
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr int page = page_positions;
 constexpr int converted_positions = 32;  // of keys and values for groups of tokens, at a time
 
@@ -58,11 +56,6 @@ struct Parameters {
  private:
   ir::BufferRef sequences;
 };
-
-/// Returns `value`, or 0 while all scores are -inf, so that exp(-inf - 0) keeps all sums at 0.
-ir::Value shift_of(ir::Value value) {
-  return ir::select(value == ir::literal(DType::f32, -infinity), ir::literal(DType::f32, 0), value);
-}
 
 // One block for one token and a few heads with the same key head. Threads are positions in the scores, and elements of
 // the head in the sums.
