@@ -3,6 +3,7 @@
 // for each barrier and each wait for copies that is removed.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <set>
 
 #include "tessera/ir/interpreter.h"
@@ -54,6 +55,13 @@ struct Launch {
 };
 
 std::vector<float> numbers(std::size_t n) { return testing::Random().values<float>(n, -1, 1); }
+
+// Integers as a buffer of 4-byte words.
+std::vector<float> words(std::initializer_list<std::int32_t> values) {
+  std::vector<float> out;
+  for (const std::int32_t v : values) out.push_back(std::bit_cast<float>(v));
+  return out;
+}
 
 std::vector<Launch> launches() {
   std::vector<Launch> out;
@@ -220,6 +228,19 @@ std::vector<Launch> launches() {
                  {128, 2, 20, 2},
                  {},
                  32});
+  // Tokens of one sequence with 70 positions, in pages 2 and 1: two alone, or three as a group.
+  out.push_back({trace_paged_attention({.head_size = 6, .threads = 16, .queries = 2}),
+                 2,
+                 {numbers(24), numbers(3 * 6 * 64), numbers(3 * 6 * 64), numbers(24), words({2, 1}), words({0, 0}),
+                  words({40, 69})},
+                 {2, 2, 2},
+                 {0.4f}});
+  out.push_back({trace_paged_attention({.groups = true, .head_size = 6, .threads = 4}),
+                 2,
+                 {numbers(36), numbers(3 * 6 * 64), numbers(3 * 6 * 64), numbers(36), words({2, 1}), words({0, 0, 0}),
+                  words({67, 68, 69}), words({0, 3})},
+                 {2, 2, 2},
+                 {0.4f}});
   return out;
 }
 
@@ -243,7 +264,7 @@ TEST(Barriers, RemovingABarrierOrWaitIsDetected) {
     }
   }
   EXPECT_EQ(barriers,
-            1u + 8 * 2 + 2 * (3 + 4) + 2 + 1 + 2 * (3 + 2) + 1 + 3 + 1 + 1 + 3 + 3 + 4 + 4 + 4 * 6 + 6 + 6 + 5 + 7);
+            1u + 8 * 2 + 2 * (3 + 4) + 2 + 1 + 2 * (3 + 2) + 1 + 3 + 1 + 1 + 3 + 3 + 4 + 4 + 4 * 6 + 6 + 6 + 5 + 7 + 2 + 4);
 }
 
 // No built-in device uses this form of the kernel, so its results are checked here.
