@@ -45,7 +45,7 @@ ir::NodeId bf16_from_f32(ir::Builder& b, ir::NodeId value) {
 }
 
 ir::NodeId expand_dot4(ir::Builder& b, ir::Dot4Signs signs, ir::NodeId x, ir::NodeId y, ir::NodeId c) {
-  const bool x_signed = signs == ir::Dot4Signs::signed_signed, y_signed = signs != ir::Dot4Signs::unsigned_unsigned;
+  const bool x_signed = ir::a_is_signed(signs), y_signed = ir::b_is_signed(signs);
   auto byte = [&](ir::NodeId packed, int i, bool is_signed) {
     const Expr word{&b, packed};
     if (!is_signed) return cast(DType::i32, i == 3 ? word >> 24 : (word >> (8 * i)) & 0xff);

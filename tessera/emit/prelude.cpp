@@ -167,7 +167,7 @@ std::string Prelude::to_bfloat() {
 }
 
 std::string Prelude::dot4(ir::Dot4Signs signs) {
-  const std::string which(ir::name_of(signs));
+  const std::string which = {ir::a_is_signed(signs) ? 's' : 'u', ir::b_is_signed(signs) ? 's' : 'u'};
   const std::string name = "tessera_dot4_" + which;
   if (opencl(dialect_))
     return function(

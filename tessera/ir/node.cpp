@@ -52,7 +52,7 @@ std::string_view name_of(VectorOp k) {
   return pick(names, k);
 }
 std::string_view name_of(Dot4Signs k) {
-  static constexpr std::string_view names[] = {"ss", "us", "uu"};
+  static constexpr std::string_view names[] = {"ss", "us", "uu", "ss127"};
   return pick(names, k);
 }
 std::string_view name_of(SubgroupOp k) {

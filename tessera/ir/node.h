@@ -188,8 +188,11 @@ constexpr int operand_count(MathOp op) {
   return op == MathOp::fma ? 3 : op == MathOp::pow || op >= MathOp::atan2 ? 2 : 1;
 }
 enum class VectorOp : std::uint8_t { make, extract, count_ };
-/// Which operands contain signed bytes, in the order a, b.
-enum class Dot4Signs : std::uint8_t { signed_signed, unsigned_signed, unsigned_unsigned, count_ };
+/// Which operands contain signed bytes, in the order a, b. `signed_symmetric` is signed_signed for a b without bytes of
+/// -128, which CPUs without VNNI multiply in half the instructions.
+enum class Dot4Signs : std::uint8_t { signed_signed, unsigned_signed, unsigned_unsigned, signed_symmetric, count_ };
+constexpr bool a_is_signed(Dot4Signs s) { return s == Dot4Signs::signed_signed || s == Dot4Signs::signed_symmetric; }
+constexpr bool b_is_signed(Dot4Signs s) { return s != Dot4Signs::unsigned_unsigned; }
 enum class SubgroupOp : std::uint8_t {
   sum,
   min,

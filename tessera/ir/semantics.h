@@ -180,8 +180,8 @@ inline std::int32_t apply(Dot4Signs signs, std::uint32_t a, std::uint32_t b, std
   std::uint32_t sum = static_cast<std::uint32_t>(c);
   for (int i = 0; i < 4; ++i) {
     const std::uint8_t x = static_cast<std::uint8_t>(a >> (8 * i)), y = static_cast<std::uint8_t>(b >> (8 * i));
-    const int p = signs == Dot4Signs::signed_signed ? static_cast<std::int8_t>(x) : static_cast<int>(x);
-    const int q = signs == Dot4Signs::unsigned_unsigned ? static_cast<int>(y) : static_cast<std::int8_t>(y);
+    const int p = a_is_signed(signs) ? static_cast<std::int8_t>(x) : static_cast<int>(x);
+    const int q = b_is_signed(signs) ? static_cast<std::int8_t>(y) : static_cast<int>(y);
     sum += static_cast<std::uint32_t>(p * q);
   }
   return static_cast<std::int32_t>(sum);

@@ -481,7 +481,7 @@ TEST(TableOfDot4, MatchesTheReference) {
       for (int k = 0; k < 4; ++k) {
         const int p = static_cast<int>(a[i] >> (8 * k) & 255), q = static_cast<int>(b[i] >> (8 * k) & 255);
         const auto sign = [](int v) { return v > 127 ? v - 256 : v; };
-        e += (signs == Dot4Signs::signed_signed ? sign(p) : p) * (signs == Dot4Signs::unsigned_unsigned ? q : sign(q));
+        e += (a_is_signed(signs) ? sign(p) : p) * (b_is_signed(signs) ? sign(q) : q);
       }
       ASSERT_EQ(z[i], low<std::int32_t>(e)) << name_of(signs) << " " << i;
     }

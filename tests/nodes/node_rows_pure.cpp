@@ -290,14 +290,17 @@ void add_dot4(std::vector<Row>& rows) {
   for_each_kind<Dot4Signs>([&](Dot4Signs signs) {
     Row r = row(Op::dot4, signs, name_of(signs), [signs](Tracer& t) {
       const auto sum = [&](Value v) { return t.dtype() == DType::u32 ? bitcast(DType::i32, v) : v; };
-      const auto right = [signs](bool uniform) {
-        return [signs, uniform](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
-          return to_bits(DType::i32, apply(signs, static_cast<std::uint32_t>(w.a[uniform ? 5 : i]),
-                                           static_cast<std::uint32_t>(w.b[i]), static_cast<std::int32_t>(w.c[i])));
+      const std::uint32_t odd = signs == Dot4Signs::signed_symmetric ? 0x01010101 : 0;  // no byte is -128
+      const auto right = [signs, odd](bool uniform) {
+        return [signs, odd, uniform](const World& w, std::size_t i) -> std::optional<std::uint64_t> {
+          return to_bits(DType::i32,
+                         apply(signs, static_cast<std::uint32_t>(w.a[uniform ? 5 : i]),
+                               static_cast<std::uint32_t>(w.b[i]) | odd, static_cast<std::int32_t>(w.c[i])));
         };
       };
-      t.results({{dot4(signs, t.a(), t.b(), sum(t.c())), right(false)},
-                 {dot4(signs, t.a(global_id(1) + 5), t.b(), sum(t.c())), right(true)}});
+      const Value b = t.b() | literal(DType::u32, odd);
+      t.results({{dot4(signs, t.a(), b, sum(t.c())), right(false)},
+                 {dot4(signs, t.a(global_id(1) + 5), b, sum(t.c())), right(true)}});
     });
     r.word = "dot4";
     rows.push_back(std::move(r));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Values: their storage, and operations across lanes. Operations on single lanes are in values.cpp.
+#include <llvm/Analysis/ValueTracking.h>
 #include <llvm/IR/IntrinsicsX86.h>
+#include <llvm/Support/KnownBits.h>
 
 #include <algorithm>
 
@@ -206,17 +208,37 @@ Emitter::Value* Emitter::dot4(Dot4Signs signs, Value* a, Value* b, Value* c) {
     return b_.CreateExtractElement(v, std::uint64_t{0});
   }
   const bool one_instruction = width_ == 16 ? target_.vnni : target_.vnni || target_.avx_vnni;
-  if (!one_instruction || (width_ == 4 && !target_.vnni && !target_.avx_vnni)) return dot4_by_pairs(signs, a, b, c);
+  if (!one_instruction || (width_ == 4 && !target_.vnni && !target_.avx_vnni))
+    return signs == Dot4Signs::signed_symmetric && width_ == 8 ? dot4_by_magnitudes(a, b, c)
+                                                               : dot4_by_pairs(signs, a, b, c);
   Value* sign_bits = same(a, 0x80808080ll);
   Value* zero = llvm::Constant::getNullValue(c->getType());
   if (signs == Dot4Signs::unsigned_signed) return multiply_bytes(a, b, c);
   // The instruction multiplies unsigned by signed bytes. If both are signed, uses a + 128, which is unsigned, and
   // subtracts 128 times the sum of b.
-  if (signs == Dot4Signs::signed_signed)
+  if (a_is_signed(signs))
     return b_.CreateSub(multiply_bytes(b_.CreateXor(a, sign_bits), b, c), multiply_bytes(sign_bits, b, zero));
   // If both are unsigned, uses b - 128, which is signed, and adds 128 times the sum of a.
   Value* sum = multiply_bytes(a, same(a, 0x01010101ll), zero);
   return b_.CreateAdd(multiply_bytes(a, b_.CreateXor(b, sign_bits), c), b_.CreateShl(sum, same(sum, 7)));
+}
+
+// Multiplies the magnitudes of a by b with the signs of a. The instruction adds pairs of products of unsigned and
+// signed bytes, at most 2 * 128 * 127, so that they fit in 16 bits.
+Emitter::Value* Emitter::dot4_by_magnitudes(Value* a, Value* b, Value* c) {
+  using namespace llvm;
+  auto* bytes = FixedVectorType::get(b_.getInt8Ty(), 4 * width_);
+  auto* words = FixedVectorType::get(b_.getInt16Ty(), 2 * width_);
+  const KnownBits known = computeKnownBits(a, module_.getDataLayout());
+  const bool positive = (known.Zero & APInt(32, 0x80808080)) == APInt(32, 0x80808080);
+  Value *left = b_.CreateBitCast(a, bytes), *right = b_.CreateBitCast(b, bytes);
+  if (!positive) {
+    right = b_.CreateIntrinsic(Intrinsic::x86_avx2_psign_b, {}, {right, left});
+    left = b_.CreateBinaryIntrinsic(Intrinsic::abs, left, b_.getFalse());
+  }
+  Value* pairs = b_.CreateIntrinsic(Intrinsic::x86_avx2_pmadd_ub_sw, {}, {left, right});
+  Value* sums = b_.CreateIntrinsic(Intrinsic::x86_avx2_pmadd_wd, {}, {pairs, ConstantInt::get(words, 1)});
+  return b_.CreateAdd(c, sums);
 }
 
 // Widens the even and the odd bytes to 16 bits, and uses the instruction that multiplies 16-bit elements and adds pairs
@@ -229,8 +251,8 @@ Emitter::Value* Emitter::dot4_by_pairs(Dot4Signs signs, Value* a, Value* b, Valu
     if (is_signed) return std::pair{b_.CreateAShr(b_.CreateShl(w, eight), eight), b_.CreateAShr(w, eight)};
     return std::pair{b_.CreateAnd(w, same(w, 255)), b_.CreateLShr(w, eight)};
   };
-  const auto [even_a, odd_a] = split(a, signs == Dot4Signs::signed_signed);
-  const auto [even_b, odd_b] = split(b, signs != Dot4Signs::unsigned_unsigned);
+  const auto [even_a, odd_a] = split(a, a_is_signed(signs));
+  const auto [even_b, odd_b] = split(b, b_is_signed(signs));
   using namespace llvm;
   const auto id = width_ == 16  ? Intrinsic::x86_avx512_pmaddw_d_512
                   : width_ == 8 ? Intrinsic::x86_avx2_pmadd_wd

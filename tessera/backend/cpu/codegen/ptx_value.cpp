@@ -160,9 +160,7 @@ llvm::Value* PtxEmitter::subgroup(const Node& n) {
 }
 
 llvm::Value* PtxEmitter::dot4(Dot4Signs signs, Value* a, Value* b, Value* c) {
-  const char* types = signs == Dot4Signs::signed_signed     ? "s32.s32"
-                      : signs == Dot4Signs::unsigned_signed ? "u32.s32"
-                                                            : "u32.u32";
+  const char* types = ir::a_is_signed(signs) ? "s32.s32" : ir::b_is_signed(signs) ? "u32.s32" : "u32.u32";
   llvm::Type* word = b_.getInt32Ty();
   auto* code = llvm::InlineAsm::get(llvm::FunctionType::get(word, {word, word, word}, false),
                                     std::string("dp4a.") + types + " $0, $1, $2, $3;", "=r,r,r,r", false);
