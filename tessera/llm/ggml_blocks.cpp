@@ -49,6 +49,9 @@ std::optional<WeightFormat> weight_format(GgmlType type) {
     case GgmlType::q5_0: return WeightFormat::q5_0;
     case GgmlType::q5_1: return WeightFormat::q5_1;
     case GgmlType::iq4_nl: return WeightFormat::iq4_nl;
+    case GgmlType::iq4_xs: return WeightFormat::iq4_xs;
+    case GgmlType::q2_K: return WeightFormat::q2_K;
+    case GgmlType::q3_K: return WeightFormat::q3_K;
     case GgmlType::q4_K: return WeightFormat::q4_K;
     case GgmlType::q5_K: return WeightFormat::q5_K;
     case GgmlType::q6_K: return WeightFormat::q6_K;

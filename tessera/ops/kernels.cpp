@@ -15,6 +15,7 @@ Tiles tiles_of(Device device) {
   t.matrix_f16 = info.can.matrix_f16, t.matrix_bf16 = info.can.matrix_bf16, t.matrix_i8 = info.can.matrix_i8;
   t.matrix_f32 = info.can.matrix_f32, t.matrix_tf32 = info.can.matrix_tf32;
   t.async_copies = info.can.async_copies;
+  t.dot4 = info.can.int8_dot;
   t.subgroup = info.can.subgroup_widths.empty() ? 1 : info.can.subgroup_widths[0];
   t.block_limit = block_threads(info.can, 1024);
   t.compute_units = info.compute_units;
@@ -49,6 +50,13 @@ std::uint32_t quantise_lanes(const Tiles& tiles) {
 
 std::uint32_t dequantise_slices(const Tiles& tiles) {
   return tiles.vectors ? 1 : std::min(4u, tiles.block_limit / tiles.rows);
+}
+
+bool multiplies_symmetric(const Tiles& tiles, WeightFormat format) {
+  const WeightLayout& f = layout_of(format);
+  // Numbers with an offset of 128 are signed bytes without it. Numbers of less than 8 bits are signed bytes too, but
+  // iq4_nl's table has bytes above 127.
+  return tiles.vectors && !tiles.dot4 && f.quantised() && (f.offset == 128 || !f.codes);
 }
 
 std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const WeightSpec& weight, std::int64_t tokens) {

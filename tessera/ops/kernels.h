@@ -26,6 +26,7 @@ struct Tiles {
   std::uint32_t block = 64;  ///< threads that process one row together
   bool vectors = false;  ///< threads are vector lanes of a CPU core, so blocks have few threads with many results each
   bool f16 = false;      ///< the device converts 16-bit floats in hardware
+  bool dot4 = false;     ///< it computes dot4 with one instruction
   bool matrix_f16 = false, matrix_bf16 = false, matrix_i8 = false;  ///< the device has matrix units for these dtypes
   bool matrix_tf32 = false;            ///< it has matrix units for f32, which may round factors to 10 bits of mantissa
   bool matrix_f32 = false;             ///< they do not round
@@ -92,6 +93,7 @@ struct WeightSpec {
   WeightFormat format = WeightFormat::f32;
   std::uint32_t group = 16;
   DType scale = DType::f16;
+  bool symmetric = false;  ///< multiplies signed bytes, as Dot4Signs::signed_symmetric
   friend bool operator==(const WeightSpec&, const WeightSpec&) = default;
 };
 /// The layout of activations that are multiplied by a weight. Activations are in tiles of `tokens` tokens; the last
@@ -199,6 +201,8 @@ struct DequantiseSpec {
 ir::Function trace_linear(const LinearSpec& spec);
 ir::Function trace_linear_panel(const LinearPanelSpec& spec);
 /// Returns std::nullopt if it is cheaper to unpack the weight again for each tile of tokens.
+/// True if products multiply signed bytes, which CPUs without VNNI do faster.
+bool multiplies_symmetric(const Tiles& tiles, WeightFormat format);
 std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const WeightSpec& weight, std::int64_t tokens);
 // weight_tile.cpp, half_tile_kernel.cpp
 ir::Function trace_linear_tile(const LinearTileSpec& spec);

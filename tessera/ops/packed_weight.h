@@ -66,14 +66,21 @@ struct PackedWeight {
     for (int i = 0; i < static_cast<int>(layout.bits); ++i) w.push_back(word(part, i, lane));
     if (layout.bits == 8) return w;
     if (layout.codes) return bytes_of_bits(iq4_nl_circuit(w[0], w[1], w[2], w[3]));
-    const ir::Value low = word_literal(0x0f0f0f0f);
     std::vector<ir::Value> out;
-    for (std::size_t i = 0; i < 8; ++i) out.push_back(i < 4 ? w[i] & low : (w[i - 4] >> word_literal(4)) & low);
     const auto shifted = [](ir::Value v, int left) {
       if (left == 0) return v;
       return left > 0 ? v << word_literal(static_cast<std::uint32_t>(left))
                       : v >> word_literal(static_cast<std::uint32_t>(-left));
     };
+    if (layout.bits <= 3) {
+      for (int i = 0; i < 8; ++i) {
+        const ir::Value low = shifted(w[static_cast<std::size_t>(i / 4)], -2 * (i % 4)) & word_literal(0x03030303);
+        out.push_back(layout.bits == 2 ? low : low | (shifted(w[2], 2 - i) & word_literal(0x04040404)));
+      }
+      return out;
+    }
+    const ir::Value low = word_literal(0x0f0f0f0f);
+    for (std::size_t i = 0; i < 8; ++i) out.push_back(i < 4 ? w[i] & low : (w[i - 4] >> word_literal(4)) & low);
     for (int i = 0; i < 8; ++i) {
       const auto at = static_cast<std::size_t>(i);
       if (layout.bits == 5) out[at] = out[at] | (shifted(w[4], 4 - i) & word_literal(0x10101010));
@@ -97,6 +104,11 @@ struct PackedWeight {
       return out;
     }
     if (layout.bits == 8) return bits_of(word(part, j / 4, lane), byte, 255);
+    if (layout.bits <= 3) {
+      const ir::Value pair = bits_of(word(part, j / 16, lane), byte + j / 4 % 4 * 2, 3);
+      if (layout.bits == 2) return pair;
+      return pair | bits_of(word(part, ir::index_literal(2), lane), byte + j / 4, 1) << 2;
+    }
     const ir::Value low = bits_of(word(part, j % 16 / 4, lane), byte + j / 16 * 4, 15);
     if (layout.bits == 5) return low | bits_of(word(part, ir::index_literal(4), lane), byte + j / 4, 1) << 4;
     if (layout.bits == 6) return low | bits_of(word(part, j / 16 + 4, lane), byte + j / 4 % 4 * 2, 3) << 4;
@@ -105,10 +117,19 @@ struct PackedWeight {
 };
 
 /// A part of a row: 32 numbers in the order of x, as eight words of four unsigned bytes, with their scale and minimum.
-/// In formats with one factor per 16 columns, `second` is the scale of the second half.
+/// In formats with one factor per 16 columns, they have a second scale, and a second minimum if there are minimums, for
+/// the second half.
 struct WeightPart {
   std::vector<ir::Value> words;
-  ir::Value scale, second, minimum;
+  ir::Value scale, second, minimum, second_minimum;
+  /// The scales, followed by the minimums.
+  std::vector<ir::Value*> numbers(const WeightLayout& f) {
+    std::vector<ir::Value*> out = {&scale};
+    if (f.factor == 16) out.push_back(&second);
+    if (f.minimum) out.push_back(&minimum);
+    if (f.has_two_minimums()) out.push_back(&second_minimum);
+    return out;
+  }
 };
 /// Multiplies scale and minimum by their factors, if the format has them.
 WeightPart scaled_part(const WeightLayout& f, std::vector<ir::Value> words, ir::Value scale, ir::Value minimum,
@@ -117,11 +138,7 @@ WeightPart part_of(const PackedWeight& weight, ir::Value part, ir::Value lane);
 
 /// Multiplies a part of a row of the weight by the same part of each token and adds the products to `sums`, starting
 /// with sum `first`. The words of the tokens begin at `x_at`.
-void add_part(const WeightLayout& f, const WeightPart& w, const ir::BufferRef& x, const std::vector<ir::Value>& x_at,
+void add_part(const WeightSpec& weight, const WeightPart& w, const ir::BufferRef& x, const std::vector<ir::Value>& x_at,
               Sums& sums, std::size_t first = 0);
-
-/// Returns the lower or upper byte of a factor word as a number.
-ir::Value unsigned_byte(ir::Value word, bool upper);
-ir::Value signed_byte(ir::Value word, bool upper);
 
 }  // namespace tessera::ops

@@ -41,7 +41,7 @@ struct TileSizes {
         parts(threads / rows),
         part_words(f.factor == 16 ? 16 : 8),
         pitch(parts * part_words + 4),
-        row_scales(1 + (f.minimum ? 1 : 0) + (f.factor == 16 ? 1 : 0)),
+        row_scales(static_cast<int>(f.part_scales())),
         raw_words(parts * groups * static_cast<int>(f.bits) * group_rows),
         raw_scales(parts * groups * static_cast<int>(f.scales()) * group_rows),
         raw_factors(f.factor == 0 ? 0 : parts * groups * group_rows),
@@ -142,23 +142,21 @@ ir::Function trace_quantised_tile(const LinearTileSpec& s) {
     const auto scale = [&](int which) {
       return load_at(staged.scales, (at * static_cast<int>(f.scales()) + which) * group_rows + lane, exists);
     };
-    const WeightPart w = scaled_part(f, staged.numbers(at, lane), scale(0), f.minimum ? scale(1) : ir::Value(),
-                                     f.factor != 0 ? staged.factor(at, lane) : ir::Value());
+    WeightPart w = scaled_part(f, staged.numbers(at, lane), scale(0), f.minimum ? scale(1) : ir::Value(),
+                               f.factor != 0 ? staged.factor(at, lane) : ir::Value());
     const ir::Value to = (slice * z.rows + row) * z.pitch + part * z.part_words;
     for (int i = 0; i < 8; ++i) {
       const int half = f.factor == 16 ? i / 4 * 8 : 0;
       numbers.store(to + (half + i), signed_bytes(f, w.words[static_cast<std::size_t>(i)]));
     }
     int which = 0;
-    scales.store(scale_at(row, part, which++), w.scale);
-    if (f.factor == 16) scales.store(scale_at(row, part, which++), w.second);
-    if (f.minimum) scales.store(scale_at(row, part, which), w.minimum);
+    for (const ir::Value* v : w.numbers(f)) scales.store(scale_at(row, part, which++), *v);
   };
   if (f.factor == 16)  // words 4 to 11 of each part remain 0
     ir::for_(ir::thread_id(0), slices * z.rows * z.pitch, all_threads,
              [&](ir::Value e) { numbers.store(e, word_literal(0)); });
 
-  const int halves = f.factor == 16 ? 2 : 1;
+  const int halves = f.factor == 16 ? 2 : 1, minimums = f.minimum ? halves : 0;
   std::vector<ir::Fragment> left, products, sums;
   std::vector<ir::FragmentRows> row_scales, row_minimums;
   for (int i = 0; i < tm * halves; ++i) {
@@ -166,8 +164,7 @@ ir::Function trace_quantised_tile(const LinearTileSpec& s) {
     products.emplace_back(ir::FragmentRole::accumulator, DType::f32);
     row_scales.emplace_back();
   }
-  if (f.minimum)
-    for (int i = 0; i < tm; ++i) row_minimums.emplace_back();
+  for (int i = 0; i < tm * minimums; ++i) row_minimums.emplace_back();
   for (int i = 0; i < tm * tn; ++i) sums.emplace_back(ir::FragmentRole::accumulator, DType::f32);
   for (const ir::Fragment& sum : sums) sum.fill(0.0);
   const ir::Fragment right(ir::FragmentRole::right, DType::i8);
@@ -181,8 +178,9 @@ ir::Function trace_quantised_tile(const LinearTileSpec& s) {
       ir::FragmentRows::for_each([&](ir::Value at, ir::Value r) {
         for (int h = 0; h < halves; ++h)
           row_scales[static_cast<std::size_t>(i * halves + h)].set_at(at, scales.load(scale_at(row + r, which, h)));
-        if (f.minimum)
-          row_minimums[static_cast<std::size_t>(i)].set_at(at, scales.load(scale_at(row + r, which, halves)));
+        for (int h = 0; h < minimums; ++h)
+          row_minimums[static_cast<std::size_t>(i * minimums + h)].set_at(
+              at, scales.load(scale_at(row + r, which, halves + h)));
       });
     }
     for (int j = 0; j < tn; ++j) {
@@ -192,7 +190,10 @@ ir::Function trace_quantised_tile(const LinearTileSpec& s) {
       for (std::size_t i = 0; i < products.size(); ++i) products[i].multiply(left[i], right);
       ir::for_each_element([&](const ir::FragmentElement& e) {
         const ir::Value at = tokens_at + e.column * words, x_scale = ir::bitcast(DType::f32, xs.load(at)),
-                        x_sum = f.minimum ? ir::bitcast(DType::f32, xs.load(at + 3)) : ir::Value();
+                        x_sum = minimums == 1 ? ir::bitcast(DType::f32, xs.load(at + 3)) : ir::Value();
+        const auto x_sum_of_half = [&](int half) {
+          return ir::cast(DType::f32, ir::bitcast(DType::i32, xs.load(at + (1 + half))));
+        };
         for (int i = 0; i < tm; ++i) {
           const ir::Fragment& sum = sums[static_cast<std::size_t>(i * tn + j)];
           const auto first = static_cast<std::size_t>(i * halves);
@@ -204,7 +205,13 @@ ir::Function trace_quantised_tile(const LinearTileSpec& s) {
           } else {
             total = ir::fma(products[first].get(e.k), row_scales[first].get(e) * x_scale, total);
           }
-          if (f.minimum) total = ir::fma(row_minimums[static_cast<std::size_t>(i)].get(e), x_sum, total);
+          const auto minimum = static_cast<std::size_t>(i * minimums);
+          if (minimums == 1)
+            total = ir::fma(row_minimums[minimum].get(e), x_sum, total);
+          else if (minimums == 2)
+            total = ir::fma(ir::fma(row_minimums[minimum + 1].get(e), x_sum_of_half(1),
+                                    row_minimums[minimum].get(e) * x_sum_of_half(0)),
+                            x_scale, total);
           sum.set(e.k, total);
         }
       });

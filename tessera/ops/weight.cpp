@@ -25,7 +25,8 @@ namespace {
 
 WeightSpec spec_of(const Weight& w) {
   const auto& parts = w.parts();
-  return {w.format(), static_cast<std::uint32_t>(parts[0].shape(-1)), parts.size() > 1 ? parts[1].dtype() : DType::f32};
+  return {w.format(), static_cast<std::uint32_t>(parts[0].shape(-1)), parts.size() > 1 ? parts[1].dtype() : DType::f32,
+          ops::multiplies_symmetric(ops::tiles_of(w.device()), w.format())};
 }
 
 void check_weight(const char* operation, const Weight& w) {
@@ -160,6 +161,13 @@ struct LinearPlan {
   InputLayout in;
   bool library = false;  ///< multiplies by the vendor's library; `tile` or `spec` is used if that fails
 };
+/// The layout of activations for products without matrix fragments.
+InputLayout input_of(WeightFormat format, std::uint32_t tokens) {
+  const ops::WeightLayout& f = ops::layout_of(format);
+  // Two minimums are multiplied by the sums of 16 columns.
+  const std::int32_t offset = f.has_two_minimums() ? -1 : f.offset;
+  return {f.quantised(), tokens, offset, offset != 0 && f.factor == 16};
+}
 LinearPlan plan_of(const Weight& weight, std::int64_t tokens) {
   const ops::WeightLayout& f = ops::layout_of(weight.format());
   const ops::Tiles tiles = ops::tiles_of(weight.device());
@@ -168,11 +176,13 @@ LinearPlan plan_of(const Weight& weight, std::int64_t tokens) {
   p.spec.slices = tiles.slices;
   p.panel = ops::choose_linear_panel(tiles, p.spec.weight, tokens);
   if (p.panel) p.spec.tokens = p.panel->tokens;
-  p.in = {f.quantised(), p.spec.tokens, f.offset, f.offset != 0 && f.factor == 16};
+  p.in = input_of(weight.format(), p.spec.tokens);
   p.tile = ops::choose_linear_tile(tiles, p.spec.weight, weight.rows(), weight.columns(), tokens);
   if (p.tile) {
     p.spec.tokens = p.tile->tokens;
-    p.in = f.quantised() ? InputLayout{true, p.tile->tokens} : InputLayout{};  // its numbers have no offset
+    p.in = f.has_two_minimums() ? input_of(weight.format(), p.tile->tokens)
+           : f.quantised()      ? InputLayout{true, p.tile->tokens}  // its numbers have no offset
+                                : InputLayout{};
   }
   p.library = ops::multiplied_by_library(weight, tokens);
   return p;

@@ -13,11 +13,28 @@
 namespace tessera {
 
 /// Formats of weights in files, with the block layouts of ggml. A block has 32 numbers with an f16 scale, and in some
-/// formats a minimum. Blocks of the K formats have 256 numbers, and 6-bit or 8-bit factors of the scale for each 32 or
-/// 16 numbers. q8_0 stores signed bytes; iq4_nl stores 4-bit indices into a table of 16 values. See ggml-common.h of
+/// formats a minimum. Blocks of the K formats and of iq4_xs have 256 numbers, and 4-bit, 6-bit or 8-bit factors of the
+/// scale for each 32 or 16 numbers. q8_0 stores signed bytes; iq4_nl and iq4_xs store 4-bit indices into a table of 16
+/// values. See ggml-common.h of
 /// https://github.com/ggml-org/ggml, and weight_formats.cpp.
-enum class WeightFormat : std::uint8_t { f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, iq4_nl, q4_K, q5_K, q6_K };
-inline constexpr std::size_t weight_format_count = 12;  ///< The number of formats.
+enum class WeightFormat : std::uint8_t {
+  f32,
+  f16,
+  bf16,
+  q8_0,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  iq4_nl,
+  q4_K,
+  q5_K,
+  q6_K,
+  q2_K,
+  q3_K,
+  iq4_xs
+};
+inline constexpr std::size_t weight_format_count = 15;  ///< The number of formats.
 /// The name of a format, as in ggml.
 std::string_view weight_format_name(WeightFormat format);
 

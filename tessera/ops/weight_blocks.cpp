@@ -82,6 +82,17 @@ std::pair<std::uint8_t, std::uint8_t> k_factors(const std::byte* twelve, std::si
   return {static_cast<std::uint8_t>(scale), static_cast<std::uint8_t>(minimum)};
 }
 
+int q3_K_factor(const std::byte* twelve, std::size_t i) {
+  const int low = byte_at(twelve, i % 8) >> (i < 8 ? 0 : 4) & 15, high = byte_at(twelve, 8 + i % 4) >> 2 * (i / 4) & 3;
+  return (low | high << 4) - 32;
+}
+
+int iq4_xs_factor(const std::byte* b, std::size_t part) {
+  const int low = byte_at(b, 4 + part / 2) >> 4 * (part % 2) & 15,
+            high = byte_at(b, 2 + part / 4) >> 2 * (part % 4) & 3;
+  return (low | high << 4) - 32;
+}
+
 void dequantize_q4_1(const std::byte* b, float* out) {
   const float d = half_at(b), m = half_at(b + 2);
   for (std::size_t i = 0; i < 32; ++i) out[i] = static_cast<float>(nibble(b + 4, i)) * d + m;
@@ -138,6 +149,39 @@ void dequantize_q6_K(const std::byte* b, float* out) {
   }
 }
 
+// In q2_K and q3_K, bits 2 j and 2 j + 1 of 32 bytes belong to part j of 128 numbers.
+static int bit_pair(const std::byte* bytes, std::size_t i) {
+  return byte_at(bytes, i / 128 * 32 + i % 32) >> 2 * (i / 32 % 4) & 3;
+}
+
+void dequantize_q2_K(const std::byte* b, float* out) {
+  const float d = half_at(b + 80), m = half_at(b + 82);
+  for (std::size_t i = 0; i < 256; ++i) {
+    const int factors = byte_at(b, i / 16);
+    const float step = d * static_cast<float>(factors & 15), least = m * static_cast<float>(factors >> 4);
+    out[i] = step * static_cast<float>(bit_pair(b + 16, i)) - least;
+  }
+}
+
+void dequantize_q3_K(const std::byte* b, float* out) {
+  const float d = half_at(b + 108);
+  for (std::size_t i = 0; i < 256; ++i) {
+    const float step = d * static_cast<float>(q3_K_factor(b + 96, i / 16));
+    const int high = byte_at(b, i % 32) >> i / 32 & 1;
+    out[i] = step * static_cast<float>((bit_pair(b + 32, i) | high << 2) - 4);
+  }
+}
+
+void dequantize_iq4_xs(const std::byte* b, float* out) {
+  const float d = half_at(b);
+  for (std::size_t part = 0; part < 8; ++part) {
+    const float step = d * static_cast<float>(iq4_xs_factor(b, part));
+    for (std::size_t i = 0; i < 32; ++i)
+      out[part * 32 + i] =
+          step * static_cast<float>(iq4_nl_values[static_cast<std::size_t>(nibble(b + 8 + 16 * part, i))]);
+  }
+}
+
 namespace {
 
 template <class Number>
@@ -168,6 +212,9 @@ Decode decode_of(WeightFormat format) {
     case WeightFormat::q4_K: return dequantize_q4_K;
     case WeightFormat::q5_K: return dequantize_q5_K;
     case WeightFormat::q6_K: return dequantize_q6_K;
+    case WeightFormat::q2_K: return dequantize_q2_K;
+    case WeightFormat::q3_K: return dequantize_q3_K;
+    case WeightFormat::iq4_xs: return dequantize_iq4_xs;
   }
   return nullptr;
 }

@@ -36,12 +36,17 @@ inline constexpr std::array<std::int8_t, 16> iq4_nl_values = {-127, -104, -83, -
 /// Decodes the factors (0 to 63) of scale and minimum for part 0 to 7 of a q4_K or q5_K block. `twelve` points to its
 /// 12 bytes of factors.
 std::pair<std::uint8_t, std::uint8_t> k_factors(const std::byte* twelve, std::size_t part);
+/// Decodes the factor (-32 to 31) of 16 numbers of a q3_K block, in the order of the numbers. `twelve` points to its 12
+/// bytes of factors.
+int q3_K_factor(const std::byte* twelve, std::size_t i);
+/// Decodes the factor (-32 to 31) of part 0 to 7 of an iq4_xs block.
+int iq4_xs_factor(const std::byte* block, std::size_t part);
 
 BlockQ8_0 quantize_q8_0(std::span<const float, 32> x);
 BlockQ4_0 quantize_q4_0(std::span<const float, 32> x);
 void dequantize(const BlockQ8_0& block, std::span<float, 32> out);
 void dequantize(const BlockQ4_0& block, std::span<float, 32> out);
-// Decode one block in the layout of files. A block has 32 numbers, or 256 in the K formats.
+// Decode one block in the layout of files. A block has 32 numbers, or 256 in iq4_xs and the K formats.
 void dequantize_q4_1(const std::byte* block, float* out);    ///< 20 bytes
 void dequantize_q5_0(const std::byte* block, float* out);    ///< 22 bytes
 void dequantize_q5_1(const std::byte* block, float* out);    ///< 24 bytes
@@ -49,6 +54,9 @@ void dequantize_iq4_nl(const std::byte* block, float* out);  ///< 18 bytes
 void dequantize_q4_K(const std::byte* block, float* out);    ///< 144 bytes
 void dequantize_q5_K(const std::byte* block, float* out);    ///< 176 bytes
 void dequantize_q6_K(const std::byte* block, float* out);    ///< 210 bytes
+void dequantize_q2_K(const std::byte* block, float* out);    ///< 84 bytes
+void dequantize_q3_K(const std::byte* block, float* out);    ///< 110 bytes
+void dequantize_iq4_xs(const std::byte* block, float* out);  ///< 136 bytes
 
 /// Decodes whole blocks in the layout of files. `data` need not be aligned.
 std::vector<float> dequantize(WeightFormat format, std::span<const std::byte> data);

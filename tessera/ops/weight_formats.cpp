@@ -92,15 +92,62 @@ constexpr auto iq4_nl_bits = [] {
                 << 8 * i;
   return out;
 }();
-void unpack_iq4_nl(const std::byte* b, UnpackedBlock& out) {
-  out.scale = half_at(b);
+// Extracts the codes of 32 numbers from 16 bytes.
+void code_bits(const std::byte* b, std::uint32_t* out) {
   std::byte words[16];
   for (std::size_t j = 0; j < 4; ++j) {  // byte 4 k + j contains columns 4 k + j and 4 k + j + 16
     std::uint32_t bits = 0;
-    for (std::size_t k = 0; k < 4; ++k) bits |= iq4_nl_bits[static_cast<std::size_t>(b[2 + 4 * k + j])] << k;
+    for (std::size_t k = 0; k < 4; ++k) bits |= iq4_nl_bits[static_cast<std::size_t>(b[4 * k + j])] << k;
     for (std::size_t i = 0; i < 4; ++i) words[4 * i + j] = static_cast<std::byte>(bits >> 8 * i);
   }
-  std::memcpy(out.words[0], words, 16);
+  std::memcpy(out, words, 16);
+}
+void unpack_iq4_nl(const std::byte* b, UnpackedBlock& out) {
+  out.scale = half_at(b);
+  code_bits(b + 2, out.words[0]);
+}
+void unpack_iq4_xs(const std::byte* b, UnpackedBlock& out) {
+  out.scale = half_at(b);
+  for (std::size_t part = 0; part < 8; ++part) {
+    code_bits(b + 8 + 16 * part, out.words[part]);
+    out.factors[part] = static_cast<std::uint8_t>(iq4_xs_factor(b, part));
+  }
+}
+
+// Extracts one bit of each of 256 numbers from 32 bytes, and stores it in word `w` of each part. Bit `part` of byte
+// 4i + j belongs to column 4i + j of the part.
+void single_bits(const std::byte* bytes, std::size_t w, UnpackedBlock& out) {
+  std::uint32_t bits[8];  // bit `part` of byte j of word i becomes bit i of byte j of word `part`
+  std::memcpy(bits, bytes, 32);
+  for (int i = 0; i < 4; ++i) swap_bits(bits[i], bits[i + 4], 4, 0x0f0f0f0f);
+  for (int i : {0, 1, 4, 5}) swap_bits(bits[i], bits[i + 2], 2, 0x33333333);
+  for (int i : {0, 2, 4, 6}) swap_bits(bits[i], bits[i + 1], 1, 0x55555555);
+  for (int part = 0; part < 8; ++part) out.words[part][w] = bits[part];
+}
+// Extracts two bits of each of 256 numbers from 64 bytes, and stores them in words `w` and `w` + 1 of each part. In
+// each group of 16 bytes, bits 2 i and 2 i + 1 belong to part i of four.
+void bit_pairs(const std::byte* bytes, std::size_t w, UnpackedBlock& out) {
+  for (std::size_t half = 0; half < 4; ++half) {
+    std::uint32_t bits[4];
+    std::memcpy(bits, bytes + 16 * half, 16);
+    for (int i : {0, 1}) swap_bits(bits[i], bits[i + 2], 4, 0x0f0f0f0f);
+    for (int i : {0, 2}) swap_bits(bits[i], bits[i + 1], 2, 0x33333333);
+    for (std::size_t i = 0; i < 4; ++i) out.words[half / 2 * 4 + i][w + half % 2] = bits[i];
+  }
+}
+void unpack_q2_K(const std::byte* b, UnpackedBlock& out) {
+  out.scale = half_at(b + 80), out.minimum = half_at(b + 82) ^ 0x8000;  // the minimum is subtracted
+  bit_pairs(b + 16, 0, out);
+  for (int part = 0; part < 8; ++part) out.factors[part] = half_at(b + 2 * part);
+}
+void unpack_q3_K(const std::byte* b, UnpackedBlock& out) {
+  out.scale = half_at(b + 108);
+  bit_pairs(b + 32, 0, out);
+  single_bits(b, 2, out);
+  for (std::size_t part = 0; part < 8; ++part) {
+    const auto factor = [&](std::size_t i) { return static_cast<std::uint8_t>(q3_K_factor(b + 96, 2 * part + i)); };
+    out.factors[part] = static_cast<std::uint16_t>(factor(0) | factor(1) << 8);
+  }
 }
 
 // Unpacks scale, minimum and factors of q4_K and q5_K. These formats subtract the minimum, so the packed minimum is
@@ -118,25 +165,12 @@ void unpack_q4_K(const std::byte* b, UnpackedBlock& out) {
 }
 void unpack_q5_K(const std::byte* b, UnpackedBlock& out) {
   unpack_factors(b, out);
-  std::uint32_t fifth[8];  // bit `part` of byte j of word i becomes bit i of byte j of word `part`
-  std::memcpy(fifth, b + 16, 32);
-  for (int i = 0; i < 4; ++i) swap_bits(fifth[i], fifth[i + 4], 4, 0x0f0f0f0f);
-  for (int i : {0, 1, 4, 5}) swap_bits(fifth[i], fifth[i + 2], 2, 0x33333333);
-  for (int i : {0, 2, 4, 6}) swap_bits(fifth[i], fifth[i + 1], 1, 0x55555555);
-  for (int part = 0; part < 8; ++part) {
-    low_bits(b + 48 + part / 2 * 32, part % 2 * 4, out.words[part]);
-    out.words[part][4] = fifth[part];
-  }
+  single_bits(b + 16, 4, out);
+  for (int part = 0; part < 8; ++part) low_bits(b + 48 + part / 2 * 32, part % 2 * 4, out.words[part]);
 }
 void unpack_q6_K(const std::byte* b, UnpackedBlock& out) {
   out.scale = half_at(b + 208);
-  for (int half = 0; half < 4; ++half) {  // in each group of 16 bytes, bits 2 i and 2 i + 1 belong to part i of four
-    std::uint32_t high[4];
-    std::memcpy(high, b + 128 + 16 * half, 16);
-    for (int i : {0, 1}) swap_bits(high[i], high[i + 2], 4, 0x0f0f0f0f);
-    for (int i : {0, 2}) swap_bits(high[i], high[i + 1], 2, 0x33333333);
-    for (int i = 0; i < 4; ++i) out.words[half / 2 * 4 + i][4 + half % 2] = high[i];
-  }
+  bit_pairs(b + 128, 4, out);
   for (int part = 0; part < 8; ++part) {
     low_bits(b + part / 4 * 64 + part % 2 * 32, part % 4 / 2 * 4, out.words[part]);
     out.factors[part] = half_at(b + 192 + 2 * part);
@@ -213,7 +247,35 @@ constexpr WeightLayout table[] = {
      .bits = 6,
      .offset = 32,
      .factor = 16,
+     .scale_at = 208,
      .unpack = unpack_q6_K},
+    {.format = WeightFormat::q2_K,
+     .name = "q2_K",
+     .columns = 256,
+     .bytes = 84,
+     .bits = 2,
+     .minimum = true,
+     .factor = 16,
+     .scale_at = 80,
+     .unpack = unpack_q2_K},
+    {.format = WeightFormat::q3_K,
+     .name = "q3_K",
+     .columns = 256,
+     .bytes = 110,
+     .bits = 3,
+     .offset = 4,
+     .factor = 16,
+     .scale_at = 108,
+     .unpack = unpack_q3_K},
+    {.format = WeightFormat::iq4_xs,
+     .name = "iq4_xs",
+     .columns = 256,
+     .bytes = 136,
+     .bits = 4,
+     .offset = iq4_nl_offset,
+     .codes = true,
+     .factor = 32,
+     .unpack = unpack_iq4_xs},
 };
 static_assert([] {
   for (std::size_t i = 0; i < std::size(table); ++i)

@@ -21,6 +21,7 @@ struct UnpackedBlock {
   ///   its upper half.
   /// - Fifth bit: one word. Bit 8j + i belongs to column 4i + j.
   /// - Fifth and sixth bit: two words of 16 columns each. Bits 8j + 2i and 8j + 2i + 1 belong to column 4i + j.
+  /// - Lowest 2 bits of 2-bit and 3-bit numbers: the same. Third bit: one word, like the fifth bit.
   /// - Codes of iq4_nl: word i contains bit i of all codes, in the order of a fifth bit.
   std::uint32_t words[8][8];
   std::uint16_t scale, minimum;  ///< f16
@@ -35,21 +36,27 @@ struct WeightLayout {
   std::uint32_t columns;       ///< columns of a block in a file; a block has one scale
   std::uint32_t bytes;         ///< bytes of a block in a file
   DType element = DType::u32;  ///< dtype of unquantised weights; u32 means quantised
-  std::uint32_t bits = 0;      ///< bits of a quantised number: 4, 5, 6 or 8; equals the number of words for 32 numbers
+  std::uint32_t bits = 0;      ///< bits of a quantised number: 2 to 6 or 8; equals the number of words for 32 numbers
   std::int32_t offset = 0;
   bool codes = false;  ///< the 4 bits are a code of iq4_nl (iq4_nl.h) instead of a number
   bool minimum = false;
   /// The number of columns per factor:
-  /// - 32: the low byte is the factor of the scale, the high byte is the factor of the minimum. Both are unsigned.
-  /// - 16: one signed byte for each half of 32 columns.
+  /// - 32: the low byte is the factor of the scale, which is signed in formats without a minimum. The high byte is the
+  ///   factor of the minimum.
+  /// - 16: one byte for each half of 32 columns: signed, or with a minimum, 4 bits for the scale and then 4 for the
+  ///   minimum.
   /// - 0: there are no factors.
   std::uint32_t factor = 0;
+  std::uint32_t scale_at = 0;  ///< offset of the f16 scale in a block of a file; a minimum follows it
   void (*unpack)(const std::byte* block, UnpackedBlock& out) = nullptr;
 
   constexpr bool quantised() const { return bits != 0; }
   constexpr bool easily_unpacked() const { return quantised() && factor == 0 && !codes; }
   constexpr std::uint32_t parts() const { return columns / 32; }  ///< parts of a block
   constexpr std::uint32_t scales() const { return minimum ? 2 : 1; }
+  constexpr bool has_two_minimums() const { return minimum && factor == 16; }  ///< one for each half of a part
+  /// Scales and minimums of a part of 32 columns, after they were multiplied by the factors.
+  constexpr std::uint32_t part_scales() const { return scales() * (factor == 16 ? 2 : 1); }
 };
 
 const WeightLayout& layout_of(WeightFormat format);

@@ -5,20 +5,31 @@
 
 namespace tessera::ops {
 
-ir::Value unsigned_byte(ir::Value word, bool upper) {
-  return ir::cast(DType::f32, upper ? word >> word_literal(8) : word & word_literal(255));
+namespace {
+
+// Bits of a factor word as a number.
+ir::Value unsigned_bits(ir::Value word, std::uint32_t first, std::uint32_t count) {
+  const ir::Value shifted = first == 0 ? word : word >> word_literal(first);
+  return ir::cast(DType::f32, first + count == 16 ? shifted : shifted & word_literal((1u << count) - 1));
 }
 ir::Value signed_byte(ir::Value word, bool upper) {
   return ir::cast(DType::f32, ir::bitcast(DType::i32, word << word_literal(upper ? 16 : 24)) >> 24);
 }
 
+}  // namespace
+
 WeightPart scaled_part(const WeightLayout& f, std::vector<ir::Value> words, ir::Value scale, ir::Value minimum,
                        ir::Value factor) {
-  WeightPart out{std::move(words), scale, {}, minimum};
-  if (f.factor == 32)
-    out.scale = scale * unsigned_byte(factor, false), out.minimum = minimum * unsigned_byte(factor, true);
-  else if (f.factor == 16)
-    out.second = scale * signed_byte(factor, true), out.scale = scale * signed_byte(factor, false);
+  WeightPart out{std::move(words), scale, {}, minimum, {}};
+  if (f.has_two_minimums()) {
+    out.scale = scale * unsigned_bits(factor, 0, 4), out.minimum = minimum * unsigned_bits(factor, 4, 4);
+    out.second = scale * unsigned_bits(factor, 8, 4), out.second_minimum = minimum * unsigned_bits(factor, 12, 4);
+  } else if (f.factor == 32 && f.minimum) {
+    out.scale = scale * unsigned_bits(factor, 0, 8), out.minimum = minimum * unsigned_bits(factor, 8, 8);
+  } else if (f.factor != 0) {
+    out.scale = scale * signed_byte(factor, false);
+    if (f.factor == 16) out.second = scale * signed_byte(factor, true);
+  }
   return out;
 }
 
@@ -29,27 +40,39 @@ WeightPart part_of(const PackedWeight& weight, ir::Value part, ir::Value lane) {
   return scaled_part(f, std::move(words), scale, minimum, f.factor != 0 ? weight.factor(part, lane) : ir::Value());
 }
 
-void add_part(const WeightLayout& f, const WeightPart& w, const ir::BufferRef& x, const std::vector<ir::Value>& x_at,
+void add_part(const WeightSpec& weight, const WeightPart& w, const ir::BufferRef& x, const std::vector<ir::Value>& x_at,
               Sums& sums, std::size_t first) {
+  const WeightLayout& f = layout_of(weight.format);
+  // Signed bytes: numbers without their offset, or numbers that are below 128. The mask tells the compiler so.
+  const bool without_offset = weight.symmetric && f.offset == 128;
+  std::vector<ir::Value> words = w.words;
+  if (weight.symmetric)
+    for (ir::Value& v : words) v = without_offset ? v ^ word_literal(0x80808080) : v & word_literal(0x7f7f7f7f);
+  const auto signs = weight.symmetric ? ir::Dot4Signs::signed_symmetric : ir::Dot4Signs::unsigned_signed;
   for (std::size_t t = 0; t < x_at.size(); ++t) {
     const ir::Value at = x_at[t], x_scale = ir::bitcast(DType::f32, x.load(at));
     const auto begin = [&](int which) { return ir::bitcast(DType::i32, x.load(at + which)); };
     // Uses two chains if there is no other work to overlap with, or if a part has two scales.
     const std::size_t chains = x_at.size() == 1 || f.factor == 16 ? 2 : 1;
     std::vector<ir::Value> dot(2, ir::literal(DType::i32, 0));
-    if (f.offset != 0) dot[0] = begin(1);
-    if (f.factor == 16) dot[1] = begin(2);
+    if (f.offset != 0 && !without_offset) {
+      dot[0] = begin(1);
+      if (f.factor == 16) dot[1] = begin(2);
+    }
     for (std::size_t i = 0; i < 8; ++i) {
       ir::Value& chain = dot[f.factor == 16 ? i / 4 : i % chains];
-      chain = ir::dot4(ir::Dot4Signs::unsigned_signed, w.words[i],
-                       x.load(at + (static_cast<int>(activation_heading) + static_cast<int>(i))), chain);
+      chain =
+          ir::dot4(signs, words[i], x.load(at + (static_cast<int>(activation_heading) + static_cast<int>(i))), chain);
     }
     const auto number = [](ir::Value v) { return ir::cast(DType::f32, v); };
     if (f.factor == 16)
       sums.add(first + t, ir::fma(number(dot[1]), w.second, number(dot[0]) * w.scale), x_scale);
     else
       sums.add(first + t, number(chains == 2 ? dot[0] + dot[1] : dot[0]), w.scale * x_scale);
-    if (f.minimum) sums.add(first + t, w.minimum, ir::bitcast(DType::f32, x.load(at + 3)));
+    if (f.has_two_minimums())
+      sums.add(first + t, ir::fma(number(begin(2)), w.second_minimum, number(begin(1)) * w.minimum), x_scale);
+    else if (f.minimum)
+      sums.add(first + t, w.minimum, ir::bitcast(DType::f32, x.load(at + 3)));
   }
 }
 
@@ -106,7 +129,7 @@ ir::Function trace_linear(const LinearSpec& spec) {
         const auto u = static_cast<int>(i / groups.size());
         std::vector<ir::Value> x_at;
         for (std::uint32_t t = 0; t < tokens; ++t) x_at.push_back(x_of(first_part + u * slices, t));
-        add_part(weight.layout, parts[i], x, x_at, sums, i % groups.size() * tokens);
+        add_part(spec.weight, parts[i], x, x_at, sums, i % groups.size() * tokens);
       }
     };
     ir::for_(slice, steps - (together - 1) * slices, together * slices, [&](ir::Value b) { add_parts(b, together); });
@@ -225,11 +248,11 @@ ir::Function trace_gather(const GatherSpec& spec) {
     ir::Value scale = weight.scale(part, lane), minimum;
     if (f.minimum) minimum = weight.scale(part, lane, 1);
     if (f.factor != 0) {
-      const ir::Value both = weight.factor(part, lane);
-      if (f.factor == 32)
-        scale = scale * unsigned_byte(both, false), minimum = minimum * unsigned_byte(both, true);
-      else
-        scale = scale * ir::select(j < 16, signed_byte(both, false), signed_byte(both, true));
+      const WeightPart scaled = scaled_part(f, {}, scale, minimum, weight.factor(part, lane));
+      const auto of_half = [&](ir::Value first, ir::Value second) {
+        return second.valid() ? ir::select(j < 16, first, second) : first;
+      };
+      scale = of_half(scaled.scale, scaled.second), minimum = of_half(scaled.minimum, scaled.second_minimum);
     }
     value = ir::cast(DType::f32, ir::bitcast(DType::i32, weight.number(part, j, lane)) - f.offset) * scale;
     if (f.minimum) value = value + minimum;
@@ -270,9 +293,10 @@ ir::Function trace_dequantise(const DequantiseSpec& spec) {
       const ir::Value byte =
           (w.words[static_cast<std::size_t>(j / 4)] >> word_literal(static_cast<std::uint32_t>(j % 4 * 8))) &
           word_literal(255);
-      const ir::Value scale = f.factor == 16 && j >= 16 ? w.second : w.scale;
+      const bool second = f.factor == 16 && j >= 16;
+      const ir::Value scale = second ? w.second : w.scale;
       const ir::Value value = ir::cast(DType::f32, ir::bitcast(DType::i32, byte) - f.offset) * scale;
-      store(j, f.minimum ? value + w.minimum : value);
+      store(j, f.minimum ? value + (f.has_two_minimums() && second ? w.second_minimum : w.minimum) : value);
     }
   }
   ir::barrier();

@@ -200,6 +200,8 @@ void pack_blocks(const Piece& p, const ops::WeightLayout& f, std::byte* words, s
   const PackedBlocks<Scale> out{f, p.group, reinterpret_cast<std::uint32_t*>(words), reinterpret_cast<Scale*>(scales),
                                 reinterpret_cast<std::uint16_t*>(factors)};
   switch (f.bits) {
+    case 2: return pack_blocks<Scale, 2>(p, out);
+    case 3: return pack_blocks<Scale, 3>(p, out);
     case 4: return pack_blocks<Scale, 4>(p, out);
     case 5: return pack_blocks<Scale, 5>(p, out);
     case 6: return pack_blocks<Scale, 6>(p, out);

@@ -25,8 +25,8 @@ ir::Function trace_linear_panel(const LinearPanelSpec& spec) {
   const ir::Value rows = number("rows"), steps = number("steps"), count = number("tokens"), tiles = number("tiles"),
                   groups = number("groups"), block_groups = number("block_groups"), block_tiles = number("block_tiles");
 
-  // For each step of a group: its words, then its scales and its minimum.
-  const int numbers = 1 + (f.minimum ? 1 : 0) + (f.factor == 16 ? 1 : 0);
+  // For each step of a group: its words, then its scales and minimums.
+  const int numbers = static_cast<int>(f.part_scales());
   const std::uint64_t room = std::uint64_t{spec.groups} * spec.depth * spec.weight.group;
   const ir::BufferRef words = ir::shared(quantised ? DType::u32 : DType::f32, quantised ? room * 8 : room);
   const ir::BufferRef scales =
@@ -54,13 +54,10 @@ ir::Function trace_linear_panel(const LinearPanelSpec& spec) {
           words.store(at * lanes + lane, ir::cast(DType::f32, weight.element(from + step, lane)));
           return;
         }
-        const WeightPart part = part_of(weight, from + step, lane);
+        WeightPart part = part_of(weight, from + step, lane);
         for (int i = 0; i < 8; ++i) words.store((at * 8 + i) * lanes + lane, part.words[static_cast<std::size_t>(i)]);
         int n = 0;
-        const auto put = [&](const ir::Value& v) { scales.store((at * numbers + n++) * lanes + lane, v); };
-        put(part.scale);
-        if (f.factor == 16) put(part.second);
-        if (f.minimum) put(part.minimum);
+        for (const ir::Value* v : part.numbers(f)) scales.store((at * numbers + n++) * lanes + lane, *v);
       });
     });
   };
@@ -81,10 +78,7 @@ ir::Function trace_linear_panel(const LinearPanelSpec& spec) {
     WeightPart part;
     for (int i = 0; i < 8; ++i) part.words.push_back(words.load((at * 8 + i) * lanes + lane));
     int n = 0;
-    const auto get = [&] { return scales.load((at * numbers + n++) * lanes + lane); };
-    part.scale = get();
-    if (f.factor == 16) part.second = get();
-    if (f.minimum) part.minimum = get();
+    for (ir::Value* v : part.numbers(f)) *v = scales.load((at * numbers + n++) * lanes + lane);
     return part;
   };
   // Multiplies `side` adjacent groups by the tokens of a tile.
@@ -104,7 +98,7 @@ ir::Function trace_linear_panel(const LinearPanelSpec& spec) {
       if (quantised) {
         std::vector<ir::Value> from;
         for (int t = 0; t < tokens; ++t) from.push_back(x_at + t * width);
-        add_part(f, unpacked(at), x, from, sums);
+        add_part(spec.weight, unpacked(at), x, from, sums);
         return;
       }
       std::vector<ir::Value> w;

@@ -130,20 +130,20 @@ TEST(Inspect, ListsAllMissingFeatures) {
       .set("llama.expert_count", std::uint32_t{8})
       .add_tensor("blk.0.attn_sinks.weight", {4}, four)
       .add_tensor("output.scale", {4}, four)
-      .add_tensor("blk.1.extra.weight", {256, 2}, GgmlType::q2_K, std::vector<std::byte>(2 * 84))
+      .add_tensor("blk.1.extra.weight", {256, 2}, GgmlType::iq2_s, std::vector<std::byte>(2 * 82))
       .set("tokenizer.chat_template", std::string("{% for %}"))
       .write(path);
   const json j = inspected(path, 1);
   EXPECT_FALSE(j["runs"]);
   EXPECT_EQ(missing(j),
             (std::vector<std::string>{"key llama.new_key", "key llama.expert_count", "tensor blk.0.attn_sinks.weight",
-                                      "tensor output.scale", "tensor blk.1.extra.weight", "type q2_K (10)",
+                                      "tensor output.scale", "tensor blk.1.extra.weight", "type iq2_s (22)",
                                       "chat template tokenizer.chat_template"}));
   EXPECT_FALSE(j["missing"].back()["stops"]);
   EXPECT_FALSE(j.contains("memory"));
   const Outcome text = run({"inspect", path});
   EXPECT_EQ(text.code, 1) << text.err;
-  EXPECT_TRUE(holds(text.out, {"runs here       no", "key llama.new_key", "output.scale", "q2_K", "extra.weight"}));
+  EXPECT_TRUE(holds(text.out, {"runs here       no", "key llama.new_key", "output.scale", "iq2_s", "extra.weight"}));
   // Running the same file fails immediately.
   EXPECT_TRUE(refused(run({"generate", path, "-p", "A"}), {"llama.new_key"}));
 

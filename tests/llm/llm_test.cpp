@@ -152,6 +152,12 @@ TEST_P(OnEveryDevice, ModelsOfMixedFormatsMatchReference) {
       {GgmlType::q6_K, {{"ffn_down.weight", GgmlType::q8_0}}},
       {GgmlType::iq4_nl, {{"output.weight", GgmlType::q5_K}, {"attn_k.weight", GgmlType::bf16}}}};
   std::uint64_t number = 0;
+      {GgmlType::q3_K,
+       {{"output.weight", GgmlType::q6_K}, {"attn_v.weight", GgmlType::q5_K}, {"ffn_down.weight", GgmlType::iq4_nl}}},
+      {GgmlType::q2_K,
+       {{"attn_v.weight", GgmlType::q3_K},
+        {"ffn_gate.weight", GgmlType::iq4_xs},
+        {"ffn_down.weight", GgmlType::iq4_nl}}},
   for (const Mix& mix : mixes) {
     TinyModel tiny{.type = mix.type, .tied = false, .seed = testing::seed() + number++};
     tiny.width = 256, tiny.head = 64, tiny.types = mix.others;

@@ -50,18 +50,18 @@ FileWeight make_weight(Random& random, const WeightLayout& f, std::int64_t rows,
     const std::uint64_t bits = random.bits();
     std::memcpy(w.data.data() + i, &bits, std::min<std::size_t>(8, w.data.size() - i));
   }
-  const double most = (f.format == WeightFormat::iq4_nl || f.bits == 8 ? 0.02 : 0.2) / (f.factor == 0 ? 1 : 64);
+  const double most = (f.codes || f.bits == 8 ? 0.02 : 0.2) / (f.factor == 0 ? 1 : 64);
   const auto size = [&](std::int64_t sign) {
     return half(static_cast<float>(random.uniform(most / 20, most) * (sign != 0 ? -1 : 1)));
   };
   for (std::size_t b = 0; b < w.data.size(); b += f.bytes) {
-    put(b + (f.format == WeightFormat::q6_K ? 208 : 0), size(random.integer(0, 1)));
-    if (f.minimum) put(b + 2, size(random.integer(0, 1)));
+    put(b + f.scale_at, size(random.integer(0, 1)));
+    if (f.minimum) put(b + f.scale_at + 2, size(random.integer(0, 1)));
   }
   w.values = as_doubles(w.data);
   std::vector<std::byte> without = w.data;
   if (f.minimum)
-    for (std::size_t b = 0; b < without.size(); b += f.bytes) without[b + 2] = without[b + 3] = std::byte(0);
+    for (std::size_t b = f.scale_at + 2; b < without.size(); b += f.bytes) without[b] = without[b + 1] = std::byte(0);
   w.sizes = as_doubles(without);
   for (std::size_t i = 0; i < w.sizes.size(); ++i)
     w.sizes[i] = std::abs(w.sizes[i]) + std::abs(w.values[i] - w.sizes[i]);
