@@ -35,9 +35,12 @@ std::string parameters_text(std::uint64_t n) {
 }
 
 std::string shape_text(const LlamaConfig& c) {
-  return fmt::format("{}, width {}, hidden {}, {} over {} of {}, vocabulary {}", count_noun(c.layers, "layer"), c.width,
-                     c.hidden, count_noun(c.heads, "head"), count_noun(c.key_heads, "key head"), c.head_size,
-                     c.vocabulary);
+  std::string text = fmt::format("{}, width {}, hidden {}, {} over {} of {}, vocabulary {}",
+                                 count_noun(c.layers, "layer"), c.width, c.hidden, count_noun(c.heads, "head"),
+                                 count_noun(c.key_heads, "key head"), c.head_size, c.vocabulary);
+  if (c.experts > 0)
+    text += fmt::format(", {} experts of width {}, {} for each token", c.experts, c.expert_hidden, c.used_experts);
+  return text;
 }
 
 /// The memory that the model needs, or the error if it could not be estimated.
@@ -130,6 +133,8 @@ Json json_of(const ModelReport& r, const Needs& needs) {
     const LlamaConfig& c = *r.config;
     out["context"] = c.context_length;
     out["layers"] = c.layers, out["width"] = c.width, out["hidden"] = c.hidden, out["heads"] = c.heads;
+    if (c.experts > 0)
+      out["experts"] = c.experts, out["used_experts"] = c.used_experts, out["expert_hidden"] = c.expert_hidden;
     out["key_heads"] = c.key_heads, out["head_size"] = c.head_size, out["vocabulary"] = c.vocabulary;
   }
   out["runs"] = r.runs();

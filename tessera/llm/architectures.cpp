@@ -12,8 +12,10 @@ namespace {
 
 // Only the 27-billion-parameter models of Gemma 2 and 3 (46 and 62 layers) divide scores by sqrt(width / heads).
 constexpr std::array architectures = {
-    Architecture{
-        .name = "llama", .models = "Llama 1 to 3.x, Mistral, SmolLM, TinyLlama, Yi", .pairs = RotaryPairs::adjacent},
+    Architecture{.name = "llama",
+                 .models = "Llama 1 to 3.x, Mistral, Mixtral, SmolLM, TinyLlama, Yi",
+                 .pairs = RotaryPairs::adjacent,
+                 .experts = true},
     Architecture{.name = "mistral3",
                  .models = "Ministral 3, Mistral Small 3.1 and later",
                  .pairs = RotaryPairs::adjacent,
@@ -21,6 +23,7 @@ constexpr std::array architectures = {
     Architecture{.name = "qwen2", .models = "Qwen 2 and 2.5"},
     Architecture{.name = "qwen2vl", .models = "Qwen 2 and 2.5 VL (text)", .sections = true},
     Architecture{.name = "qwen3", .models = "Qwen 3 (dense)", .head_norms = true},
+    Architecture{.name = "qwen3moe", .models = "Qwen 3 (mixture of experts)", .head_norms = true, .experts = true},
     Architecture{.name = "qwen3vl", .models = "Qwen 3 VL (dense, text)", .head_norms = true, .sections = true},
     Architecture{.name = "smollm3", .models = "SmolLM 3", .pairs = RotaryPairs::adjacent, .fixed_period = 4},
     Architecture{.name = "phi3", .models = "Phi 3, 3.5 and 4", .window_period = 1},
@@ -51,8 +54,8 @@ struct Absent {
   std::string_view why, names;  ///< `names` has a space before and after each name
 };
 constexpr std::array absent = {
-    Absent{"mixture-of-experts models are not supported",
-           " llama4 mistral4 qwen2moe qwen3moe qwen3vlmoe qwen35moe phimoe deepseek deepseek2 deepseek32 deepseek4 "
+    Absent{"this kind of mixture of experts is not supported",
+           " llama4 mistral4 qwen2moe qwen3vlmoe qwen35moe phimoe deepseek deepseek2 deepseek32 deepseek4 "
            "gpt-oss "
            "dbrx grok arctic olmoe glm4moe glm-dsa granitemoe ernie4_5-moe hunyuan-moe bailingmoe bailingmoe2 dots1 "
            "exaone-moe afmoe grovemoe smallthinker minimax-m2 minimax-m3 cohere2moe lfm2moe mimo2 step35 kimi-k3 "},

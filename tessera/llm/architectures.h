@@ -32,6 +32,7 @@ struct Architecture {
   /// Positions may consist of time, height and width, and the metadata assigns rotary pairs to each of them. For text,
   /// all three are equal, and the result is the same as with one-dimensional positions.
   bool sections = false;
+  bool experts = false;      ///< feed-forward layers may consist of experts
   bool temperature = false;  ///< queries may be scaled by a function of their position
 };
 

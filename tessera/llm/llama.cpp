@@ -7,6 +7,7 @@
 
 #include "tessera/llm/load_weights.h"
 #include "tessera/llm/past.h"
+#include "tessera/ops/experts.h"
 #include "tessera/ops/top_k.h"
 #include "tessera/ops/transformer_layer.h"
 
@@ -18,6 +19,7 @@ struct Llama::Layer {
   std::vector<Weight> qkv;      ///< one to three weights whose rows together are those of queries, keys and values
   std::vector<Weight> gate_up;  ///< one or two weights whose rows together are those of the gate and its partner
   Weight attention_output, down;
+  std::optional<ops::Experts> experts;  ///< instead of gate_up and down
   std::optional<Array> qkv_bias, gate_up_bias, output_bias, down_bias;
   Rotary rotary;
   std::optional<Array> long_factors;  ///< used instead of rotary's factors for long texts
@@ -149,12 +151,24 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
     }
     l.attention_output = tensors.matrix(p + "attn_output.weight", c.width, queries);
     l.feed_forward_norm = tensors.vector(p + "ffn_norm.weight", c.width);
-    load_all(tensors.has(p + "ffn_gate.weight") ? Parts{{"ffn_gate", c.hidden}, {"ffn_up", c.hidden}}
-                                                : Parts{{"ffn_up", 2 * c.hidden}},
-             l.gate_up, l.gate_up_bias);
-    l.down = tensors.matrix(p + "ffn_down.weight", c.width, c.hidden);
     l.output_bias = tensors.optional_vector(p + "attn_output.bias", c.width);
-    l.down_bias = tensors.optional_vector(p + "ffn_down.bias", c.width);
+    if (c.experts > 0 && tensors.has(p + "ffn_gate_inp.weight")) {
+      const auto experts = [&](const char* name, std::int64_t rows, std::int64_t columns) {
+        return tensors.experts(p + name, c.experts, rows, columns);
+      };
+      l.experts = ops::Experts{c.experts,
+                               c.used_experts,
+                               tensors.matrix(p + "ffn_gate_inp.weight", c.experts, c.width),
+                               experts("ffn_gate_exps.weight", c.expert_hidden, c.width),
+                               experts("ffn_up_exps.weight", c.expert_hidden, c.width),
+                               experts("ffn_down_exps.weight", c.width, c.expert_hidden)};
+    } else {
+      load_all(tensors.has(p + "ffn_gate.weight") ? Parts{{"ffn_gate", c.hidden}, {"ffn_up", c.hidden}}
+                                                  : Parts{{"ffn_up", 2 * c.hidden}},
+               l.gate_up, l.gate_up_bias);
+      l.down = tensors.matrix(p + "ffn_down.weight", c.width, c.hidden);
+      l.down_bias = tensors.optional_vector(p + "ffn_down.bias", c.width);
+    }
     // The layers of a device share one copy of the factors.
     if (!factors_on || *factors_on != device) {
       const std::int64_t pairs = c.rotary.dimensions / 2;
@@ -187,7 +201,7 @@ void Llama::prepare() const {
   for (std::size_t n : {1, 2, 4, 8}) logits = forward(std::span(tokens).first(n), cache).eval();
   for (std::size_t n : {32, 64, 128})
     if (std::ranges::any_of(layers_, [&](const Layer& l) {
-          return ops::multiplied_by_tiles(l.gate_up[0], static_cast<std::int64_t>(n)) ||
+          return l.experts || ops::multiplied_by_tiles(l.gate_up[0], static_cast<std::int64_t>(n)) ||
                  (n == 64 && ops::multiplied_by_library(l.gate_up[0], 64));
         }))
       forward(std::span(tokens).first(n), cache).eval();
@@ -210,7 +224,11 @@ void Llama::for_each_part(const Use& use) const {
   for (const Layer& l : layers_) {
     for (const auto* weights : {&l.qkv, &l.gate_up})
       for (const Weight& w : *weights) use(w);
-    use(l.attention_output), use(l.down);
+    use(l.attention_output);
+    if (l.experts)
+      use(l.experts->router), use(l.experts->gate), use(l.experts->up), use(l.experts->down);
+    else
+      use(l.down);
     use(l.attention_norm), use(l.feed_forward_norm);
     for (const auto* some : {&l.qkv_bias, &l.gate_up_bias, &l.output_bias, &l.down_bias, &l.query_norm, &l.key_norm,
                              &l.attention_post_norm, &l.feed_forward_post_norm})
@@ -296,8 +314,13 @@ Array Llama::attend(const Layer& l, ops::LinearInput& x, std::size_t i, const Pa
 }
 
 Array Llama::feed_forward(const Layer& l, ops::LinearInput& x) const {
-  ops::LinearInput gated = ops::gate(x, l.gate_up, l.gate_up_bias, config_.gate, l.down);
-  const Array y = with(ops::linear(gated, {&l.down, 1})[0], l.down_bias);
+  Array y;
+  if (l.experts) {
+    y = ops::experts_layer(x, *l.experts, config_.gate);
+  } else {
+    ops::LinearInput gated = ops::gate(x, l.gate_up, l.gate_up_bias, config_.gate, l.down);
+    y = with(ops::linear(gated, {&l.down, 1})[0], l.down_bias);
+  }
   return l.feed_forward_post_norm ? rms_norm(y, *l.feed_forward_post_norm, config_.norm_epsilon) : y;
 }
 
@@ -318,7 +341,7 @@ Array Llama::run_part(const Part& part, const Array& input, const Past& past, co
     const Layer& l = layers_[i];
     ops::LinearInput h = normalised(l.attention_norm, l.qkv);
     y = attend(l, h, i, past, temperatures);
-    ops::LinearInput f = normalised(l.feed_forward_norm, l.gate_up);
+    ops::LinearInput f = normalised(l.feed_forward_norm, l.gate_up);  // rows, if there are experts
     y = feed_forward(l, f);
   }
   if (part.end < layers_.size()) return x + *y;

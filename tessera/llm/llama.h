@@ -47,6 +47,8 @@ struct LlamaConfig {
   /// Queries at position p are multiplied by 1 + temperature_scale * log(1 + floor(p / original_context)), as in Llama
   /// 4. 0: no scaling.
   float temperature_scale = 0;
+  /// Mixture of experts: the number of experts of a layer, how many of them a token uses, and their width. 0: none.
+  std::int64_t experts = 0, used_experts = 0, expert_hidden = 0;
   bool tied = false;                            ///< the output matrix is the token embedding
   Gate gate = Gate::silu;                       ///< The activation of the gate.
   bool head_norms = false, post_norms = false;  ///< Additional norms; see Architecture.

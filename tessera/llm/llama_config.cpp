@@ -65,6 +65,7 @@ class ConfigReader {
       bad(prefix_ + "rope.freq_base", fmt::format("{}", c.rotary.base) + " is not between 1 and 1e30", "");
     read_scaling(c);
     read_kind(c, *kind);
+    if (kind->experts) read_experts(c);
     const GgufTensor& embedding = file_.tensor("token_embd.weight");
     c.vocabulary = embedding.dims.size() == 2 ? static_cast<std::int64_t>(embedding.dims[1]) : 0;
     c.tied = file_.find_tensor("output.weight") == nullptr;
@@ -99,6 +100,16 @@ class ConfigReader {
     const float v = file_.get_or<float>(prefix_ + key, otherwise);
     if (!(v >= least && v <= most)) bad(prefix_ + key, fmt::format("{} is not between {} and {}", v, least, most), "");
     return v;
+  }
+
+  // Each token uses the experts with the largest logits, with the softmax of these logits as weights. Other kinds of
+  // routing have keys that are not supported.
+  void read_experts(LlamaConfig& c) const {
+    if (file_.get_or<std::int64_t>(prefix_ + "expert_count", 0) == 0) return;
+    c.experts = count("expert_count", 4096);
+    c.used_experts = count("expert_used_count", c.experts);
+    c.expert_hidden =
+        file_.has(prefix_ + "expert_feed_forward_length") ? count("expert_feed_forward_length", 1 << 22) : c.hidden;
   }
 
   // YaRN (Peng et al. 2023): rotary pairs that turn many times within the original context keep their frequency. The
@@ -230,15 +241,21 @@ class ConfigReader {
       of_kind = {"rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "rope.scaling.yarn_attn_factor",
                  "rope.scaling.yarn_log_multiplier"};
     if (kind.temperature) of_kind.insert("attention.temperature_scale");
+    if (c.experts > 0) of_kind.insert({"expert_count", "expert_used_count", "expert_feed_forward_length"});
     if (kind.sections) of_kind.insert({"rope.dimension_sections", "n_deepstack_layers"});
     if (kind.caps) of_kind.insert({"attn_logit_softcapping", "final_logit_softcapping"});
     if (kind.window_period > 0) of_kind.insert({"attention.sliding_window", "attention.sliding_window_pattern"});
     if (kind.local_base > 0) of_kind.insert("rope.freq_base_swa");
     static const std::set<std::string_view> harmless = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned",
                                                         "attention.layer_norm_epsilon"};
-    static const std::set<std::string_view> harmless_as_zero = {
-        "expert_count",        "expert_used_count", "use_parallel_residual", "attention.max_alibi_bias",
-        "attention.clamp_kqv", "logit_scale",       "pooling_type"};
+    static const std::set<std::string_view> harmless_as_zero = {"expert_count",
+                                                                "expert_used_count",
+                                                                "expert_shared_count",
+                                                                "use_parallel_residual",
+                                                                "attention.max_alibi_bias",
+                                                                "attention.clamp_kqv",
+                                                                "logit_scale",
+                                                                "pooling_type"};
     for (const GgufEntry& e : file_.metadata()) {
       if (e.key.compare(0, prefix_.size(), prefix_) != 0) continue;
       const std::string_view key = std::string_view(e.key).substr(prefix_.size());
@@ -256,7 +273,7 @@ class ConfigReader {
                         file_.name(), e.key));
         continue;
       }
-      const std::string why = key.starts_with("expert_") ? "mixture-of-experts models are not supported"
+      const std::string why = key.starts_with("expert_") ? "this kind of mixture of experts is not supported"
                                                          : "the feature of this key is not supported";
       if (!unknown_) bad(e.key, why, "");
       unknown_->push_back({false, e.key, why});
@@ -266,16 +283,17 @@ class ConfigReader {
                                                   "rope_factors_long.weight", "rope_factors_short.weight"};
     for (std::int64_t i = 0; i < c.layers; ++i) {
       const std::string p = "blk." + std::to_string(i) + ".";
-      std::vector<const char*> names = {"attn_norm.weight",    "attn_output.weight",
-                                        "attn_output.bias",    "ffn_norm.weight",
-                                        "ffn_up.weight",       "ffn_down.weight",
-                                        "ffn_up.bias",         "ffn_down.bias",
+      std::vector<const char*> names = {"attn_norm.weight", "attn_output.weight", "attn_output.bias", "ffn_norm.weight",
                                         "attn_rot_embd.weight"};  // redundant: the metadata contains the same values
       const auto add = [&](std::initializer_list<const char*> more) { names.insert(names.end(), more); };
       if (file_.find_tensor(p + "attn_qkv.weight"))
         add({"attn_qkv.weight", "attn_qkv.bias"});
       else
         add({"attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_q.bias", "attn_k.bias", "attn_v.bias"});
+      if (c.experts > 0 && file_.find_tensor(p + "ffn_gate_inp.weight"))
+        add({"ffn_gate_inp.weight", "ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight"});
+      else
+        add({"ffn_up.weight", "ffn_down.weight", "ffn_up.bias", "ffn_down.bias"});
       if (file_.find_tensor(p + "ffn_gate.weight")) add({"ffn_gate.weight", "ffn_gate.bias"});
       if (kind.head_norms) add({"attn_q_norm.weight", "attn_k_norm.weight"});
       if (kind.post_norms) add({"post_attention_norm.weight", "post_ffw_norm.weight"});

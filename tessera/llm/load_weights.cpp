@@ -54,8 +54,8 @@ TensorLoader::TensorLoader(const GgufFile& file, std::span<const Device> layers,
   for (const GgufTensor& t : file.tensors()) {
     total_ += t.bytes;
     const auto format = weight_format(t.type);
-    if (t.dims.size() != 2 || !format || joins(file, t.name)) continue;
-    std::int64_t rows = static_cast<std::int64_t>(t.dims[1]);
+    if ((t.dims.size() != 2 && t.dims.size() != 3) || !format || joins(file, t.name)) continue;
+    auto rows = static_cast<std::int64_t>(t.elements / t.dims[0]);
     for (const GgufTensor* next = follower(file, t.name); next && joins(file, next->name);
          next = follower(file, next->name))
       rows += static_cast<std::int64_t>(next->dims[1]);
@@ -82,27 +82,41 @@ std::vector<Weight> TensorLoader::matrices(std::span<const std::pair<std::string
   std::vector<Weight> weights;
   while (!parts.empty()) {
     std::vector<const GgufTensor*> tensors;
-    std::uint64_t bytes = 0;
     std::int64_t rows = 0;
     do {
       const GgufTensor& t = checked(parts.front().first, {columns, parts.front().second});
-      tensors.push_back(&t), bytes += t.bytes, rows += parts.front().second;
+      tensors.push_back(&t), rows += parts.front().second;
       parts = parts.subspan(1);
     } while (!parts.empty() && has(parts.front().first) && joins(file_, parts.front().first));
-    const std::string& name = tensors.front()->name;
-    const auto format = weight_format(tensors.front()->type);
-    if (!format)
-      wrong(*tensors.front(), "matrices of this type are not supported", supported_ggml_types() + " are supported");
-    const auto read = [&](std::uint64_t offset, std::span<std::byte> to) {
-      for (const GgufTensor* t : tensors) {
-        const std::size_t count = offset < t->bytes ? std::min<std::uint64_t>(t->bytes - offset, to.size()) : 0;
-        if (count > 0) file_.read(*t, offset, to.first(count));
-        to = to.subspan(count), offset = offset < t->bytes ? 0 : offset - t->bytes;
-      }
-    };
-    weights.push_back(Weight::pack(*format, bytes, read, rows, columns, memory_of(device_, name), name));
+    weights.push_back(pack(tensors, rows, columns));
   }
   return weights;
+}
+
+Weight TensorLoader::experts(const std::string& name, std::int64_t count, std::int64_t rows, std::int64_t columns) {
+  const GgufTensor& t = checked(name, {columns, rows, count});
+  if (const std::int64_t group = Weight::row_group(device_); rows % group != 0)
+    wrong(t, "the rows of an expert are not a multiple of " + std::to_string(group), "");
+  const GgufTensor* const one = &t;
+  return pack({&one, 1}, count * rows, columns);
+}
+
+/// Packs tensors whose rows follow each other.
+Weight TensorLoader::pack(std::span<const GgufTensor* const> tensors, std::int64_t rows, std::int64_t columns) {
+  const std::string& name = tensors.front()->name;
+  const auto format = weight_format(tensors.front()->type);
+  if (!format)
+    wrong(*tensors.front(), "matrices of this type are not supported", supported_ggml_types() + " are supported");
+  std::uint64_t bytes = 0;
+  for (const GgufTensor* t : tensors) bytes += t->bytes;
+  const auto read = [&](std::uint64_t offset, std::span<std::byte> to) {
+    for (const GgufTensor* t : tensors) {
+      const std::size_t count = offset < t->bytes ? std::min<std::uint64_t>(t->bytes - offset, to.size()) : 0;
+      if (count > 0) file_.read(*t, offset, to.first(count));
+      to = to.subspan(count), offset = offset < t->bytes ? 0 : offset - t->bytes;
+    }
+  };
+  return Weight::pack(*format, bytes, read, rows, columns, memory_of(device_, name), name);
 }
 
 Array TensorLoader::vector(const std::string& name, std::int64_t size) {

@@ -31,6 +31,9 @@ class TensorLoader {
   /// Loads several matrices, given by name and number of rows. Consecutive matrices of the same type become one weight,
   /// so that they are multiplied by one kernel.
   std::vector<Weight> matrices(std::span<const std::pair<std::string, std::int64_t>> parts, std::int64_t columns);
+  /// Loads the matrices of several experts as one weight with the rows of all. Throws FormatError as `matrix` does, and
+  /// if the rows of an expert are not whole groups of rows.
+  Weight experts(const std::string& name, std::int64_t count, std::int64_t rows, std::int64_t columns);
   /// Loads a vector of type f32, f16 or bf16 and converts it to f32. Throws the same errors as `matrix`.
   Array vector(const std::string& name, std::int64_t size);
   bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
@@ -42,6 +45,7 @@ class TensorLoader {
  private:
   [[noreturn]] void wrong(const GgufTensor& tensor, const std::string& what, const std::string& remedy) const;
   const GgufTensor& checked(const std::string& name, const Shape& dims);
+  Weight pack(std::span<const GgufTensor* const> tensors, std::int64_t rows, std::int64_t columns);
   WeightMemory& memory_of(Device device, const std::string& label);
 
   const GgufFile& file_;

@@ -122,10 +122,11 @@ struct LinearSpec {
   bool gated = false;
   Gate gate = Gate::silu;
   InputLayout out = {};
+  bool experts = false;  ///< each row of x is multiplied by the rows of one expert; see linear_experts()
   friend bool operator==(const LinearSpec&, const LinearSpec&) = default;
   std::size_t hash() const {
     return hash_of({static_cast<std::uint64_t>(weight.format), weight.group, static_cast<std::uint64_t>(weight.scale),
-                    tokens, slices, gated, static_cast<std::uint64_t>(gate), out.bits()});
+                    tokens, slices, gated, static_cast<std::uint64_t>(gate), out.bits(), experts});
   }
 };
 /// A product with many tokens, using CPU vectors. A block unpacks `depth` steps (parts of 32 columns if quantised, else
@@ -200,9 +201,9 @@ struct DequantiseSpec {
 };
 ir::Function trace_linear(const LinearSpec& spec);
 ir::Function trace_linear_panel(const LinearPanelSpec& spec);
-/// Returns std::nullopt if it is cheaper to unpack the weight again for each tile of tokens.
 /// True if products multiply signed bytes, which CPUs without VNNI do faster.
 bool multiplies_symmetric(const Tiles& tiles, WeightFormat format);
+/// Returns std::nullopt if it is cheaper to unpack the weight again for each tile of tokens.
 std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const WeightSpec& weight, std::int64_t tokens);
 // weight_tile.cpp, half_tile_kernel.cpp
 ir::Function trace_linear_tile(const LinearTileSpec& spec);

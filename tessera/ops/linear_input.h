@@ -43,6 +43,12 @@ class LinearInput {
   std::int64_t tokens_ = 0, columns_ = 0;
 };
 
+/// Products with the rows of one expert each. `weight` has the rows of all experts, `experts` times as many as a result
+/// has columns; ids (tokens, used), i32, are the experts of each token. x has a row for each token, or for each id.
+/// Returns (tokens * used, weight.rows() / experts), f32. The ids are not checked. Without ids, all rows of x are
+/// multiplied by the same rows. A result does not depend on the other rows of x.
+Array linear_experts(LinearInput& x, const Weight& weight, std::int64_t experts, const std::optional<Array>& ids);
+
 /// Allocates activations in a layout.
 Array empty_input(const InputLayout& layout, std::int64_t tokens, std::int64_t columns, Device device);
 

@@ -30,7 +30,7 @@ AddNorm add_rms_norm(const Array& x, const std::optional<Array>& y, const Array&
                      std::span<const Weight> next) {
   const std::int64_t tokens = x.shape(0), columns = x.shape(1);
   const Tiles tiles = tiles_of(x.device());
-  const std::optional<InputLayout> layout = common_layout(next, tokens);
+  const std::optional<InputLayout> layout = next.empty() ? InputLayout{} : common_layout(next, tokens);
   const auto spec = layout && combines_operations(tiles) && tokens > 0
                         ? choose_add_norm(tiles, columns, y.has_value(), *layout)
                         : std::nullopt;

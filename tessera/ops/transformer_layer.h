@@ -18,8 +18,8 @@ struct AddNorm {
   Array sum;
   LinearInput normalised;
 };
-/// Returns x + y and rms_norm(x + y, weight, epsilon), prepared for products with `next`. x and y (tokens, columns) and
-/// weight (columns,) are f32. Without y, the sum is x.
+/// Returns x + y and rms_norm(x + y, weight, epsilon), prepared for products with `next`, or as rows
+/// without them. x and y (tokens, columns) and weight (columns,) are f32. Without y, the sum is x.
 AddNorm add_rms_norm(const Array& x, const std::optional<Array>& y, const Array& weight, float epsilon,
                      std::span<const Weight> next);
 

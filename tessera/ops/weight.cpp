@@ -337,6 +337,24 @@ std::vector<Array> linear(LinearInput& x, std::span<const Weight> weights) {
   });
 }
 
+Array linear_experts(LinearInput& x, const Weight& weight, std::int64_t experts, const std::optional<Array>& ids) {
+  const std::int64_t rows = weight.rows() / experts, pairs = ids ? ids->size() : x.tokens(), columns = weight.columns();
+  const Array out = Array::empty({pairs, rows}, DType::f32, weight.device());
+  if (pairs == 0) return out;
+  LinearSpec spec{spec_of(weight)};
+  spec.experts = ids.has_value(), spec.slices = tiles_of(weight.device()).slices;
+  const bool quantised = layout_of(weight.format()).quantised();
+  std::vector<LaunchArgument> args;
+  for (const Array& p : weight.parts()) args.emplace_back(p.view());
+  args.emplace_back(x.in(input_of(weight.format(), 1)).view()), args.emplace_back(out.view());
+  for (const std::int64_t v : {rows, quantised ? columns / 32 : columns, pairs, pairs})
+    args.push_back(LaunchArgument::index(v));
+  if (ids) args.emplace_back(ids->view()), args.push_back(LaunchArgument::index(pairs / x.tokens()));
+  linear_kernels()(spec).launch({static_cast<std::uint64_t>(ceil_div(rows, spec.weight.group) * pairs), 1, 1},
+                                std::span(args));
+  return out;
+}
+
 namespace {
 
 std::optional<LinearTileSpec> gated_tile(const Weight& weight, std::int64_t tokens) {

@@ -86,6 +86,11 @@ class Weight {
   /// two-dimensional, or if a row is not a whole number of blocks.
   static Weight of(const Array& matrix, WeightFormat format, Device device, std::string label = {});
 
+  /// Returns rows [first, first + count), which share the memory. Both numbers must be multiples of row_group().
+  Weight slice_rows(std::int64_t first, std::int64_t count) const;
+  /// Number of rows that a device stores together.
+  static std::int64_t row_group(Device device);
+
   /// False for a default-constructed weight.
   bool valid() const { return rows_ != 0; }
   /// Number of rows: the outputs of a product.

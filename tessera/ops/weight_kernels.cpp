@@ -88,6 +88,7 @@ ir::Function trace_linear(const LinearSpec& spec) {
   const int group_rows = static_cast<int>(spec.weight.group), slices = static_cast<int>(spec.slices);
   std::string name = "linear_" + std::string(weight_format_name(format)) +
                      (tokens == 1 ? "_vector" : "_tile" + std::to_string(tokens));
+  if (spec.experts) name += "_experts";
   if (slices > 1) name += "_slices" + std::to_string(slices);
   if (spec.gated) name += spec.gate == Gate::silu ? "_silu_gate" : "_gelu_gate";
   ir::Builder builder(name, ir::KernelKind::block, {spec.weight.group, spec.slices, 1});
@@ -103,17 +104,20 @@ ir::Function trace_linear(const LinearSpec& spec) {
   // A step along a row is a block of 32 columns if the weight is quantised, otherwise one column.
   const ir::Value steps = ir::scalar_param("steps", DType::index);
   const ir::Value count = ir::scalar_param("tokens", DType::index), tiles = ir::scalar_param("tiles", DType::index);
+  const auto ids = spec.experts ? ir::buffer_param("ids", DType::i32, ir::Access::read) : ir::BufferRef();
+  const ir::Value shared = spec.experts ? ir::scalar_param("shared", DType::index) : ir::Value();
 
   const ir::Value lane = ir::thread_id(0), slice = slices > 1 ? ir::thread_id(1) : ir::index_literal(0);
   // Tiles of tokens vary fastest, so that each group of rows is read from memory only once.
   const ir::Value group = ir::block_id(0) / tiles, tile = ir::block_id(0) - group * tiles;
-  const ir::Value first = tile * static_cast<int>(tokens), x_tile = tile * steps;
+  const ir::Value first = tile * static_cast<int>(tokens), x_tile = (spec.experts ? tile / shared : tile) * steps;
   const int x_step = quantised ? static_cast<int>(activation_words) : 1;
   const auto x_of = [&](ir::Value step, std::uint32_t t) {
     return (x_tile + step) * (static_cast<int>(tokens) * x_step) + static_cast<int>(t) * x_step;
   };
   // A gated product also computes the row that is half of the rows further down. Its sums follow those of the gate.
-  std::vector<ir::Value> groups = {group};
+  std::vector<ir::Value> groups = {spec.experts ? ir::cast(DType::index, ids.load(tile)) * (rows / group_rows) + group
+                                                : group};
   if (spec.gated) groups.push_back(group + rows / (2 * group_rows));
   const auto results = static_cast<std::uint32_t>(groups.size()) * tokens;
 

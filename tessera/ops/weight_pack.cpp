@@ -211,6 +211,23 @@ void pack_blocks(const Piece& p, const ops::WeightLayout& f, std::byte* words, s
 
 }  // namespace
 
+std::int64_t Weight::row_group(Device device) { return ops::tiles_of(device).rows; }
+
+Weight Weight::slice_rows(std::int64_t first, std::int64_t count) const {
+  const std::int64_t group = row_group(device());
+  if (first < 0 || count < 1 || count > rows_ - first || first % group != 0 || count % group != 0)
+    fail<ShapeError>({.operation = "Weight::slice_rows",
+                      .with = {{"first", std::to_string(first)},
+                               {"count", std::to_string(count)},
+                               {"rows", std::to_string(rows_)},
+                               {"row group", std::to_string(group)}},
+                      .wrong = "the rows must be whole groups inside of the weight"});
+  Weight w;
+  w.format_ = format_, w.rows_ = count, w.columns_ = columns_;
+  for (const Array& p : parts_) w.parts_.push_back(p.slice(0, first / group, (first + count) / group));
+  return w;
+}
+
 std::string_view weight_format_name(WeightFormat f) { return ops::layout_of(f).name; }
 
 Weight Weight::pack(WeightFormat format, std::span<const std::byte> data, std::int64_t rows, std::int64_t columns,

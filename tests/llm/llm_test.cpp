@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Language models on every device compared with a double-precision forward pass, and errors for invalid input.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <functional>
 #include <limits>
 #include <random>
+#include <tuple>
 
 #include "tessera/device/memory/staging.h"
 #include "tessera/device/placement/placement_scope.h"
@@ -150,14 +152,14 @@ TEST_P(OnEveryDevice, ModelsOfMixedFormatsMatchReference) {
       {GgmlType::q5_K,
        {{"output.weight", GgmlType::q6_K}, {"0.attn_v.weight", GgmlType::q6_K}, {"ffn_down.weight", GgmlType::q5_1}}},
       {GgmlType::q6_K, {{"ffn_down.weight", GgmlType::q8_0}}},
-      {GgmlType::iq4_nl, {{"output.weight", GgmlType::q5_K}, {"attn_k.weight", GgmlType::bf16}}}};
-  std::uint64_t number = 0;
       {GgmlType::q3_K,
        {{"output.weight", GgmlType::q6_K}, {"attn_v.weight", GgmlType::q5_K}, {"ffn_down.weight", GgmlType::iq4_nl}}},
       {GgmlType::q2_K,
        {{"attn_v.weight", GgmlType::q3_K},
         {"ffn_gate.weight", GgmlType::iq4_xs},
         {"ffn_down.weight", GgmlType::iq4_nl}}},
+      {GgmlType::iq4_nl, {{"output.weight", GgmlType::q5_K}, {"attn_k.weight", GgmlType::bf16}}}};
+  std::uint64_t number = 0;
   for (const Mix& mix : mixes) {
     TinyModel tiny{.type = mix.type, .tied = false, .seed = testing::seed() + number++};
     tiny.width = 256, tiny.head = 64, tiny.types = mix.others;
@@ -165,6 +167,27 @@ TEST_P(OnEveryDevice, ModelsOfMixedFormatsMatchReference) {
     check_model(GgufFile::parse(bytes, "mixed"), GetParam(), some_tokens(33, 203),
                 std::string(ggml_type_info(mix.type)->name) + " with others");
   }
+}
+
+// Rounding could change the choice of experts. With quantised weights, all experts are therefore used.
+TEST_P(OnEveryDevice, ModelsWithExpertsMatchReference) {
+  for (const auto& [type, experts, used] : {std::tuple(GgmlType::f32, 6u, 2u), {GgmlType::q8_0, 3u, 3u}}) {
+    TinyModel tiny{.type = type, .types = {{"ffn_gate_inp.weight", GgmlType::f32}}};
+    tiny.seed = testing::seed() + experts, tiny.experts = experts, tiny.used_experts = used;
+    const auto bytes = tiny.writer().bytes();
+    check_model(GgufFile::parse(bytes, "experts"), GetParam(), some_tokens(40, 203),
+                fmt::format("{} of {} experts, {}", used, experts, ggml_type_info(type)->name));
+  }
+}
+
+TEST(Experts, WrongShapesAreRejected) {
+  TinyModel tiny{.hidden = 152, .experts = 2, .used_experts = 1};  // not a whole number of groups of rows
+  const auto bytes = tiny.writer().bytes();
+  test::expect_throw<FormatError>(
+      [&] {
+        Llama::load(GgufFile::parse(bytes, "experts"), Device{Backend::cpu, 0});
+      },
+      {"blk.0.ffn_gate_exps.weight", "the rows of an expert are not a multiple of 16"});
 }
 
 // Models of two layers, which may be on two devices. Besides the layers, a step reads the embedding, normalises the

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <random>
+#include <tuple>
 
 #include "tests/llm/reference_llama.h"
 #include "tests/support/errors.h"
@@ -23,8 +24,10 @@ TESSERA_ON_EVERY_DEVICE();
 
 constexpr std::int64_t context = 400;
 
-Llama tiny_model(GgmlType type, Device device, const std::map<std::string, GgmlType>& others = {}) {
+Llama tiny_model(GgmlType type, Device device, const std::map<std::string, GgmlType>& others = {},
+                 std::uint64_t experts = 0) {
   TinyModel tiny{.type = type, .tied = false, .seed = testing::seed(), .types = others};
+  tiny.experts = experts, tiny.used_experts = 2;
   tiny.width = 256, tiny.head = 64;
   const auto bytes = tiny.writer().bytes();
   return Llama::load(GgufFile::parse(bytes, "tiny"), device);
@@ -61,13 +64,14 @@ TEST(PagesOnTheCpu, LogitsOfASequenceDoNotDependOnTheBatch) {
   const Device cpu{Backend::cpu};
   std::mt19937_64 random{testing::seed()};
   using Others = std::map<std::string, GgmlType>;
-  const std::pair<GgmlType, Others> models[] = {
-      {GgmlType::q8_0, {}},
-      {GgmlType::q4_0, {}},
+  const std::tuple<GgmlType, Others, std::uint64_t> models[] = {
+      {GgmlType::q8_0, {}, 0},
+      {GgmlType::q4_0, {{"gate_inp.weight", GgmlType::f32}, {"up_exps.weight", GgmlType::q8_0}}, 6},
       {GgmlType::q4_K,
-       {{"output.weight", GgmlType::q6_K}, {"attn_v.weight", GgmlType::q5_K}, {"down.weight", GgmlType::q8_0}}}};
-  for (const auto& [type, others] : models) {
-    const Llama model = tiny_model(type, cpu, others);
+       {{"output.weight", GgmlType::q6_K}, {"attn_v.weight", GgmlType::q5_K}, {"down.weight", GgmlType::q8_0}},
+       0}};
+  for (const auto& [type, others, experts] : models) {
+    const Llama model = tiny_model(type, cpu, others, experts);
     std::vector<Tokens> texts;
     const Tokens prefix = some_tokens(130, random);
     for (int s = 0; s < 6; ++s) {

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -50,8 +51,7 @@ class ReferenceLlama {
       const auto an = values(p + "attn_norm.weight"), fn = values(p + "ffn_norm.weight");
       const auto wq = values(p + "attn_q.weight"), wk = values(p + "attn_k.weight"), wv = values(p + "attn_v.weight"),
                  wo = values(p + "attn_output.weight");
-      const auto wg = values(p + "ffn_gate.weight"), wu = values(p + "ffn_up.weight"),
-                 wd = values(p + "ffn_down.weight");
+      const FeedForward forward(*this, p);
       std::vector<std::vector<double>> q(n), k(n), v(n);
       for (std::size_t t = 0; t < n; ++t) {
         const auto h = norm(x[t], an);
@@ -77,10 +77,7 @@ class ReferenceLlama {
         }
         add(x[t], biased(times(wo, seen), p + "attn_output.bias"));
         const auto h = norm(x[t], fn);
-        auto gate = biased(times(wg, h), p + "ffn_gate.bias");
-        const auto up = biased(times(wu, h), p + "ffn_up.bias");
-        for (std::size_t i = 0; i < gate.size(); ++i) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
-        add(x[t], biased(times(wd, gate), p + "ffn_down.bias"));
+        add(x[t], forward(h));
       }
     }
     const auto on = values("output_norm.weight");
@@ -91,6 +88,52 @@ class ReferenceLlama {
   }
 
  private:
+  /// A feed-forward layer, which may consist of experts.
+  class FeedForward {
+   public:
+    FeedForward(const ReferenceLlama& model, std::string prefix) : model_(model), p_(std::move(prefix)) {
+      const bool experts = model.file_.find_tensor(p_ + "ffn_gate_inp.weight");
+      if (experts) router_ = model.values(p_ + "ffn_gate_inp.weight"), used_ = model.integer("expert_used_count");
+      const std::string end = experts ? "_exps.weight" : ".weight";
+      gate_ = model.values(p_ + "ffn_gate" + end), up_ = model.values(p_ + "ffn_up" + end);
+      down_ = model.values(p_ + "ffn_down" + end);
+    }
+    std::vector<double> operator()(const std::vector<double>& h) const {
+      if (router_.empty()) return output(h, 0, 1);
+      const std::vector<double> logits = times(router_, h);
+      std::vector<std::size_t> ids(logits.size());
+      std::iota(ids.begin(), ids.end(), std::size_t{0});
+      std::ranges::stable_sort(ids, [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+      double total = 0;
+      for (std::size_t i = 0; i < used_; ++i) total += std::exp(logits[ids[i]] - logits[ids[0]]);
+      std::vector<double> out(h.size());
+      for (std::size_t i = 0; i < used_; ++i) {
+        std::vector<double> y = output(h, ids[i], logits.size());
+        for (double& v : y) v *= std::exp(logits[ids[i]] - logits[ids[0]]) / total;
+        add(out, y);
+      }
+      return out;
+    }
+
+   private:
+    /// The output of expert `i` of `count`.
+    std::vector<double> output(const std::vector<double>& h, std::size_t i, std::size_t count) const {
+      const auto part = [&](const std::vector<double>& all) {
+        const auto size = static_cast<std::ptrdiff_t>(all.size() / count),
+                   begin = static_cast<std::ptrdiff_t>(i) * size;
+        return std::vector<double>(all.begin() + begin, all.begin() + begin + size);
+      };
+      auto gate = model_.biased(times(part(gate_), h), p_ + "ffn_gate.bias");
+      const auto up = model_.biased(times(part(up_), h), p_ + "ffn_up.bias");
+      for (std::size_t k = 0; k < gate.size(); ++k) gate[k] = gate[k] / (1 + std::exp(-gate[k])) * up[k];
+      return model_.biased(times(part(down_), gate), p_ + "ffn_down.bias");
+    }
+    const ReferenceLlama& model_;
+    std::string p_;
+    std::vector<double> router_, gate_, up_, down_;
+    std::size_t used_ = 0;
+  };
+
   std::size_t integer(const std::string& key) const {
     return static_cast<std::size_t>(file_.get<std::int64_t>(arch_ + key));
   }
@@ -150,6 +193,7 @@ struct TinyModel {
   bool biases = false;  ///< adds biases to the attention output and the feed-forward layers
   std::uint64_t seed = 1;
   std::uint64_t width = 96, head = 40, hidden = 160;
+  std::uint64_t experts = 0, used_experts = 0;
   std::map<std::string, GgmlType> types;  ///< types of matrices by suffix of their names; the default is `type`
 
   /// Returns random blocks of a type that cannot be quantised here. The scales are chosen so that the elements have
@@ -198,22 +242,27 @@ struct TinyModel {
     w.set(p + "attention.key_length", u32(head)).set(p + "attention.value_length", u32(head));
     w.set(p + "attention.layer_norm_rms_epsilon", 1e-5f).set(p + "rope.freq_base", 5000.0f);
     w.set(p + "rope.dimension_count", u32(factors ? 32 : head));
+    if (experts > 0) w.set(p + "expert_count", u32(experts)).set(p + "expert_used_count", u32(used_experts));
     if (linear_scaling) w.set(p + "rope.scaling.type", std::string("linear")).set(p + "rope.scaling.factor", 2.0f);
     // As in trained models, branches are smaller than the residual stream, and attention scores are moderate.
-    auto matrix = [&](const std::string& name, std::uint64_t rows, std::uint64_t columns, float gain = 0.5f) {
+    auto matrix = [&](const std::string& name, std::uint64_t rows, std::uint64_t columns, float gain = 0.5f,
+                      std::uint64_t count = 0) {
+      const std::vector<std::uint64_t> dims =
+          count > 0 ? std::vector{columns, rows, count} : std::vector{columns, rows};
+      rows *= std::max<std::uint64_t>(count, 1);
       GgmlType as = type;
       for (const auto& [end, t] : types)
         if (name.ends_with(end)) as = t;
       const float deviation = gain / std::sqrt(static_cast<float>(columns));
       if (as != GgmlType::f32 && as != GgmlType::f16 && as != GgmlType::bf16 && as != GgmlType::q8_0 &&
           as != GgmlType::q4_0) {
-        w.add_tensor(name, {columns, rows}, as, random_blocks(as, rows * columns, deviation, random));
+        w.add_tensor(name, dims, as, random_blocks(as, rows * columns, deviation, random));
         return;
       }
       std::normal_distribution<float> d(0, deviation);
       std::vector<float> v(rows * columns);
       for (float& f : v) f = d(random);
-      w.add_tensor(name, {columns, rows}, as, ggml_from_float(as, v));
+      w.add_tensor(name, dims, as, ggml_from_float(as, v));
     };
     auto vector = [&](const std::string& name, std::uint64_t n, float middle, float spread) {
       std::uniform_real_distribution<float> d(middle - spread, middle + spread);
@@ -235,6 +284,13 @@ struct TinyModel {
       }
       matrix(b + "attn_output.weight", width, heads * head);
       vector(b + "ffn_norm.weight", width, 1, 0.2f);
+      if (experts > 0) {
+        matrix(b + "ffn_gate_inp.weight", experts, width, 2);
+        matrix(b + "ffn_gate_exps.weight", hidden, width, 0.5f, experts);
+        matrix(b + "ffn_up_exps.weight", hidden, width, 0.5f, experts);
+        matrix(b + "ffn_down_exps.weight", width, hidden, 0.5f, experts);
+        continue;
+      }
       matrix(b + "ffn_gate.weight", hidden, width);
       matrix(b + "ffn_up.weight", hidden, width);
       matrix(b + "ffn_down.weight", width, hidden);

@@ -4,6 +4,7 @@
 #include "tessera/ops/catalogue.h"
 #include "tessera/ops/correlation.h"
 #include "tessera/ops/cross_entropy.h"
+#include "tessera/ops/experts.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/layer_kernels.h"
 #include "tessera/ops/row_kernels.h"
@@ -48,11 +49,20 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
           const std::string name = function.name;
           add(name, std::move(function));
         }
+    if (f.format == WeightFormat::f16 || f.format == WeightFormat::q4_K) {
+      LinearSpec experts{weight, 1, tiles.slices};
+      experts.experts = true;
+      add("linear_" + format + "_experts", trace_linear(experts));
+    }
     for (const DType to : {DType::f32, DType::f16})
       add("dequantize_" + format + "_to_" + text(to), trace_dequantise({weight, to, dequantise_slices(tiles)}));
     for (DType ids : {DType::i32, DType::i64})
       add("embedding_rows_" + format + "_" + text(ids), trace_gather({weight, ids}));
   }
+
+  add("choose_experts", trace_choose_experts());
+  for (const bool placed : {false, true})
+    add(placed ? "combine_experts_placed" : "combine_experts", trace_combine_experts({placed}));
 
   if (!tiles.vectors) {
     for (const auto& [layout, name] : {std::pair(InputLayout{true, 1, 128}, "quantise"),

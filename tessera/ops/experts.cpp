@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/ops/experts.h"
+
+#include "tessera/device/launch/kernel_family.h"
+#include "tessera/device/placement/dry_run.h"
+#include "tessera/ops/kernels.h"
+
+namespace tessera::ops {
+
+namespace {
+
+/// Which tokens use each expert, on the host.
+struct Groups {
+  std::vector<std::int64_t> ends;     ///< the rows of an expert end here, where those of the next one begin
+  std::vector<std::int32_t> sources;  ///< the token of each row, in the order of experts
+  std::vector<std::int32_t> places;   ///< (tokens, used): the row of each pair of a token and an expert
+
+  Groups(const Array& ids, std::int64_t experts) : ends(static_cast<std::size_t>(experts)) {
+    // An estimate of memory has no ids.
+    const std::vector<std::int32_t> of_pair = holds_data(ids.device())
+                                                  ? ids.to_vector<std::int32_t>()
+                                                  : std::vector<std::int32_t>(static_cast<std::size_t>(ids.size()));
+    const auto used = static_cast<std::size_t>(ids.shape(1));
+    for (const std::int32_t id : of_pair) ++ends[static_cast<std::size_t>(id)];
+    std::int64_t end = 0;
+    for (std::int64_t& e : ends) end = e = end + e;
+    sources.resize(of_pair.size()), places.resize(of_pair.size());
+    std::vector<std::int64_t> next(ends);
+    for (std::size_t pair = of_pair.size(); pair-- > 0;) {
+      const auto row = static_cast<std::size_t>(--next[static_cast<std::size_t>(of_pair[pair])]);
+      sources[row] = static_cast<std::int32_t>(pair / used), places[pair] = static_cast<std::int32_t>(row);
+    }
+  }
+};
+
+Array gated(const std::vector<Array>& parts, Gate gate) {
+  return gate == Gate::gelu ? gelu_gate(parts[0], parts[1]) : silu_gate(parts[0], parts[1]);
+}
+
+/// The outputs of the experts (rows, width), in the order of experts.
+Array grouped_outputs(const Array& rows, const Experts& e, Gate gate, const Groups& groups) {
+  const Array inputs = take(rows, Array::from(groups.sources, {}, rows.device()));
+  std::vector<Array> outputs;
+  std::int64_t begin = 0;
+  for (std::int64_t i = 0; i < e.count; ++i) {
+    const std::int64_t end = groups.ends[static_cast<std::size_t>(i)];
+    if (begin == end) continue;
+    const auto rows_of = [&](const Weight& all) {
+      return all.slice_rows(i * (all.rows() / e.count), all.rows() / e.count);
+    };
+    LinearInput in(inputs.slice(0, begin, end));
+    const std::array<Weight, 2> first = {rows_of(e.gate), rows_of(e.up)};
+    LinearInput hidden(gated(linear(in, first), gate));
+    const Weight down = rows_of(e.down);
+    outputs.push_back(linear(hidden, {&down, 1})[0]);
+    begin = end;
+  }
+  return concatenate(outputs, 0);
+}
+
+}  // namespace
+
+Routing choose_experts(const Array& logits, std::int64_t used) {
+  const std::int64_t tokens = logits.shape(0);
+  Routing out{Array::empty({tokens, used}, DType::i32, logits.device()),
+              Array::empty({tokens, used}, DType::f32, logits.device())};
+  if (out.ids.size() == 0) return out;
+  static auto& kernel = *new Kernel(trace_choose_experts());
+  kernel.launch({static_cast<std::uint64_t>(tokens), 1, 1},
+                {logits.as_contiguous().view(), out.ids.view(), out.weights.view(),
+                 LaunchArgument::index(logits.shape(1)), LaunchArgument::index(used)});
+  return out;
+}
+
+Array experts_layer(LinearInput& x, const Experts& e, Gate gate) {
+  const Array& rows = x.rows().value();
+  const Routing routing = choose_experts(linear_experts(x, e.router, 1, {}), e.used);
+  const std::int64_t tokens = x.tokens(), width = e.down.rows() / e.count;
+  Array out = Array::empty({tokens, width}, DType::f32, rows.device());
+  if (out.size() == 0) return out;
+  const bool grouped = tokens * e.used >= 2 * e.count;
+  std::optional<Array> places;
+  Array outputs;
+  if (grouped) {
+    const Groups groups(routing.ids, e.count);
+    outputs = grouped_outputs(rows, e, gate, groups);
+    places = Array::from(groups.places, {}, rows.device());
+  } else {
+    const std::vector<Array> parts = {linear_experts(x, e.gate, e.count, routing.ids),
+                                      linear_experts(x, e.up, e.count, routing.ids)};
+    LinearInput hidden(gated(parts, gate));
+    outputs = linear_experts(hidden, e.down, e.count, routing.ids);
+  }
+  std::vector<LaunchArgument> args = {outputs.view(), routing.weights.view(), out.view()};
+  if (places) args.emplace_back(places->view());
+  args.push_back(LaunchArgument::index(e.used));
+  static auto& family = *new KernelFamily<CombineExpertsSpec>(trace_combine_experts);
+  family({grouped}).launch({static_cast<std::uint64_t>(width), static_cast<std::uint64_t>(tokens), 1}, std::span(args));
+  return out;
+}
+
+}  // namespace tessera::ops

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Internal. Feed-forward layers that consist of many experts, of which each token uses a few (Shazeer et al. 2017).
+#pragma once
+
+#include "tessera/ops/linear_input.h"
+
+namespace tessera::ops {
+
+/// The weights of a layer. The rows of an expert are consecutive.
+struct Experts {
+  std::int64_t count = 0, used = 0;  ///< the number of experts, and of those that a token uses
+  Weight router;                     ///< (experts, width)
+  Weight gate, up;                   ///< (experts * hidden, width)
+  Weight down;                       ///< (experts * width, hidden)
+};
+
+/// The experts of each token.
+struct Routing {
+  Array ids;      ///< i32 (tokens, used): the experts with the largest logits, in descending order
+  Array weights;  ///< f32 (tokens, used): the softmax of these logits
+};
+/// Chooses experts by their logits, f32 (tokens, experts). Of equal logits, the one of the lower id comes first. If all
+/// logits of a token are NaN, so are its weights.
+Routing choose_experts(const Array& logits, std::int64_t used);
+
+/// Returns the outputs of a layer, f32 (tokens, width): for each token, the sum of the outputs of its experts, times
+/// their weights. Requires rows of `x`. If there are many tokens, it waits until their experts are known on the host,
+/// and reads each expert once for all of its tokens.
+Array experts_layer(LinearInput& x, const Experts& experts, Gate gate);
+
+ir::Function trace_choose_experts();
+/// The sum of the rows of each token. If `placed`, the numbers of these rows are in a buffer; otherwise they are
+/// consecutive.
+struct CombineExpertsSpec {
+  bool placed = false;
+  friend bool operator==(const CombineExpertsSpec&, const CombineExpertsSpec&) = default;
+  std::size_t hash() const { return placed; }
+};
+ir::Function trace_combine_experts(const CombineExpertsSpec& spec);
+
+}  // namespace tessera::ops
