@@ -201,8 +201,9 @@ void Llama::prepare() const {
   for (std::size_t n : {1, 2, 4, 8}) logits = forward(std::span(tokens).first(n), cache).eval();
   for (std::size_t n : {32, 64, 128})
     if (std::ranges::any_of(layers_, [&](const Layer& l) {
-          return l.experts || ops::multiplied_by_tiles(l.gate_up[0], static_cast<std::int64_t>(n)) ||
-                 (n == 64 && ops::multiplied_by_library(l.gate_up[0], 64));
+          const Weight& first = l.experts ? l.experts->gate : l.gate_up[0];
+          return ops::multiplied_by_tiles(first, static_cast<std::int64_t>(n)) ||
+                 (n == 64 && ops::multiplied_by_library(first, 64));
         }))
       forward(std::span(tokens).first(n), cache).eval();
   // Select tokens as FetchedLogits does.
