@@ -65,7 +65,7 @@ struct Run {
     SamplerOptions options = r.sampling;
     options.seed += static_cast<std::uint64_t>(n % r.sequences);
     sampler = Sampler(std::move(options));
-    if (r.grammar) matcher.emplace(r.grammar, tokenizer.trie(), tokenizer.ends());
+    if (r.grammar) matcher.emplace(r.grammar, tokenizer);
     tokens = r.prompts[static_cast<std::size_t>(n / r.sequences)];
     prompt = std::ssize(tokens);
   }
@@ -95,7 +95,7 @@ struct Run {
     std::vector<float> masked;
     matcher->mask().apply(logits.all(), masked);
     const TokenId token = sampler.sample(masked, tokens);
-    if (!tokenizer.is_end(token)) matcher->advance(tokenizer.decode(token));
+    if (!tokenizer.is_end(token)) matcher->append(token);
     return token;
   }
   void deliver(const TextEvent& event) { job->deliver(number, event); }

@@ -103,8 +103,7 @@ bool TextSession::step_ahead(const Sampler& sampler) {
 grammar::Matcher* TextSession::start_grammar(const GenerateOptions& options) {
   if (!options.grammar) return nullptr;
   if (!matcher_ || matcher_->grammar() != options.grammar)
-    matcher_ = detail::Owner<grammar::Matcher>(
-        new grammar::Matcher(options.grammar, model_.tokenizer().trie(), model_.tokenizer().ends()));
+    matcher_ = detail::Owner<grammar::Matcher>(new grammar::Matcher(options.grammar, model_.tokenizer()));
   matcher_->reset();
   return matcher_.get();
 }
@@ -113,8 +112,7 @@ TokenId TextSession::sample(Sampler& sampler, grammar::Matcher* matcher) {
   if (matcher == nullptr) return logits_[last_].sample(sampler, tokens_);
   matcher->mask().apply(logits_[last_].all(), masked_);
   const TokenId next = sampler.sample(masked_, tokens_);
-  const Tokenizer& tokenizer = model_.tokenizer();
-  if (!tokenizer.is_end(next)) matcher->advance(tokenizer.decode(next));
+  if (!model_.tokenizer().is_end(next)) matcher->append(next);
   return next;
 }
 

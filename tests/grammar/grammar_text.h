@@ -21,7 +21,7 @@ inline Match match(const Grammar& g, std::string_view text) {
   for (const char c : text) at = states.step(at, static_cast<std::uint8_t>(c));
   return at == grammar::dead_state ? Match::dead : states.accepts(at) ? Match::complete : Match::prefix;
 }
-inline bool accepts(const Grammar& g, std::string_view text) { return match(g, text) == Match::complete; }
+inline bool accepts(const Grammar& g, std::string_view text) { return g.matches(text); }
 
 /// Tokens for tests: all single bytes, then other texts.
 struct Vocabulary {

@@ -24,6 +24,9 @@ inline constexpr std::size_t most_items = 20'000;                     ///< alter
 
 inline constexpr std::uint32_t unlimited = UINT32_MAX;  ///< the maximum of a repetition without a limit
 
+/// The first byte of a control token in a text. UTF-8 does not contain it, so a control token never matches characters.
+inline constexpr std::uint8_t mark_byte = 0xFF;
+
 /// A part of a rule. The nesting of expressions is bounded by `deepest_nesting` times a small constant.
 struct Expression {
   enum class Kind : std::uint8_t {
@@ -70,7 +73,13 @@ struct Rule {
 /// All rules of a grammar.
 struct Rules {
   std::vector<Rule> rules;
-  std::uint32_t root = 0;  ///< index of the rule that a whole text must match
+  std::uint32_t root = 0;               ///< index of the rule that a whole text must match
+  std::vector<std::string> marks = {};  ///< the texts of control tokens that the rules contain; at most 256
 };
+
+/// Returns the bytes that represent the control token with this index in Rules::marks.
+inline std::string mark_bytes(std::size_t index) {
+  return {static_cast<char>(mark_byte), static_cast<char>(static_cast<std::uint8_t>(index))};
+}
 
 }  // namespace tessera::grammar

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera {
 
@@ -37,13 +38,20 @@ class Grammar {
   Grammar(const Grammar&) = delete;
   Grammar& operator=(const Grammar&) = delete;
 
+  /// True if the text, in UTF-8, matches the grammar. A text that can be continued to a match does not match.
+  bool matches(std::string_view text) const;
+
+  /// Compiles rules. Throws the errors of from_gbnf, except for those of the syntax. Internal.
+  static std::shared_ptr<const Grammar> from_rules(const grammar::Rules& rules, const std::string& name);
   /// The compiled form. Internal.
   const grammar::Automaton& automaton() const { return *automaton_; }
+  /// The texts of the control tokens that the grammar contains (grammar::Rules::marks). Internal.
+  const std::vector<std::string>& marks() const { return marks_; }
 
  private:
-  explicit Grammar(std::unique_ptr<const grammar::Automaton> automaton);
-  static std::shared_ptr<const Grammar> of(const grammar::Rules& rules, const std::string& name);
+  Grammar(std::unique_ptr<const grammar::Automaton> automaton, std::vector<std::string> marks);
   std::unique_ptr<const grammar::Automaton> automaton_;
+  std::vector<std::string> marks_;
 };
 
 }  // namespace tessera

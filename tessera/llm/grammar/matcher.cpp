@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/llm/grammar/matcher.h"
 
+#include <algorithm>
+
 #include "tessera/base/error.h"
 #include "tessera/llm/grammar/grammar.h"
+#include "tessera/llm/tokenizer.h"
 
 namespace tessera::grammar {
 namespace {
@@ -19,11 +22,27 @@ Matcher::Matcher(std::shared_ptr<const Grammar> grammar, const TokenTrie& trie, 
       state_(states_.start()),
       path_(trie.max_depth() + 1) {}
 
+Matcher::Matcher(std::shared_ptr<const Grammar> grammar, const Tokenizer& tokenizer)
+    : Matcher(std::move(grammar), tokenizer.trie(), tokenizer.ends()) {
+  tokenizer_ = &tokenizer;
+  for (const std::string& text : grammar_->marks()) {
+    const std::optional<TokenId> id = tokenizer.find(text);
+    const bool is_control = id && tokenizer.type(*id) == TokenType::control && !tokenizer.is_end(*id);
+    marks_.push_back(is_control ? *id : no_token);
+  }
+}
+
 void Matcher::reset() { state_ = states_.start(); }
 
 bool Matcher::advance(std::string_view bytes) {
   for (const char c : bytes) state_ = states_.step(state_, static_cast<std::uint8_t>(c));
   return state_ != dead_state;
+}
+
+bool Matcher::append(std::int32_t token) {
+  const auto mark = std::ranges::find(marks_, token);
+  if (mark == marks_.end()) return advance(tokenizer_->decode(token));
+  return advance(mark_bytes(static_cast<std::size_t>(mark - marks_.begin())));
 }
 
 const TokenMask& Matcher::mask() {
@@ -53,6 +72,11 @@ TokenMask Matcher::compute_mask() {
     const StateId after = states_.after_return(frame);
     for (const std::uint32_t node : part.leave) walk(node, after, tokens, nullptr);
   }
+  for (std::size_t i = 0; i < marks_.size(); ++i) {
+    StateId state = state_;
+    for (const char c : mark_bytes(i)) state = states_.step(state, static_cast<std::uint8_t>(c));
+    if (marks_[i] != no_token && state != dead_state) tokens.insert(marks_[i]);
+  }
   return tokens;
 }
 
@@ -69,7 +93,8 @@ void Matcher::walk(std::uint32_t node, StateId state, TokenMask& tokens, std::ve
   path_[trie_.depth(node)] = state;
   for (std::uint32_t i = node + 1; i < end;) {
     const std::uint32_t depth = trie_.depth(i);
-    const StateId to = states_.step(path_[depth - 1], trie_.byte(i));
+    const std::uint8_t byte = trie_.byte(i);
+    const StateId to = byte == mark_byte ? dead_state : states_.step(path_[depth - 1], byte);
     if (to == dead_state) {
       i = trie_.end(i);
       continue;

@@ -15,7 +15,8 @@
 
 namespace tessera {
 class Grammar;
-}
+class Tokenizer;
+}  // namespace tessera
 
 namespace tessera::grammar {
 
@@ -25,12 +26,17 @@ class Matcher {
  public:
   /// Starts an empty text. `trie` must outlive the matcher. `ends` are the tokens that end a text.
   Matcher(std::shared_ptr<const Grammar> grammar, const TokenTrie& trie, std::span<const std::int32_t> ends);
+  /// Starts an empty text of this vocabulary. The control tokens of the grammar (Grammar::marks) are those of the same
+  /// text. `tokenizer` must outlive the matcher.
+  Matcher(std::shared_ptr<const Grammar> grammar, const Tokenizer& tokenizer);
 
   /// Starts another text.
   void reset();
   /// Appends bytes to the text. Returns false if the grammar does not allow them; the text then has no continuation
   /// until reset() is called.
   bool advance(std::string_view bytes);
+  /// Appends a token that does not end the text. Requires the constructor with a tokenizer. Returns as advance().
+  bool append(std::int32_t token);
   /// True if the text is complete. It may still have longer continuations.
   bool can_end() const { return states_.accepts(state_); }
   /// True if the text is complete and cannot be continued.
@@ -60,7 +66,9 @@ class Matcher {
 
   std::shared_ptr<const Grammar> grammar_;
   const TokenTrie& trie_;
+  const Tokenizer* tokenizer_ = nullptr;
   std::vector<std::int32_t> ends_;
+  std::vector<std::int32_t> marks_;  ///< the token of each mark of the grammar, or no_token
   States states_;
   StateId state_;
   std::unordered_map<StateId, TokenMask> masks_;
