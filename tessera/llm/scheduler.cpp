@@ -324,6 +324,7 @@ std::optional<StopReason> Scheduler::State::choose(Run& run, const Array& logits
   const TextRequest& request = run.job->request;
   if (run.generated() == 0) run.read = Clock::now();
   if (request.max_tokens == 0) return StopReason::max_tokens;
+  if (std::ssize(run.tokens) >= most_tokens()) return StopReason::context_full;
   if (run.matcher && run.matcher->is_complete() && model.tokenizer().ends().empty()) return StopReason::end_token;
   const TokenId token = run.sample(logits, model.tokenizer());
   if (model.tokenizer().is_end(token)) return StopReason::end_token;
@@ -335,7 +336,7 @@ std::optional<StopReason> Scheduler::State::choose(Run& run, const Array& logits
   run.piece.text += run.text.push(token);
   if (run.text.stopped()) return StopReason::stop_text;
   if (run.generated() >= request.max_tokens) return StopReason::max_tokens;
-  if (std::ssize(run.tokens) > most_tokens()) return StopReason::context_full;
+  if (std::ssize(run.tokens) >= most_tokens()) return StopReason::context_full;
   if (!run.piece.text.empty()) run.deliver_piece();
   return {};
 }

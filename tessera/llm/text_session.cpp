@@ -137,7 +137,10 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
   result.prompt_seconds = now() - begun;
   const double start = now();
   bool going = options.max_tokens > 0, whole = true;
-  if (tokens_.size() < prompt.size()) result.reason = StopReason::cancelled, going = false;
+  if (tokens_.size() < prompt.size())
+    result.reason = StopReason::cancelled, going = false;
+  else if (going && length() >= context_)
+    result.reason = StopReason::context_full, going = false;
   // Drops a step of a token that the text does not contain.
   struct DropAhead {
     ~DropAhead() { session.cache_.truncate(std::min(session.cache_.length(), session.length())); }
@@ -152,7 +155,9 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
       result.reason = StopReason::end_token;
       break;
     }
-    const bool ahead = static_cast<std::int64_t>(result.tokens.size()) + 1 < options.max_tokens && step_ahead(sampler);
+    const bool is_last =
+        static_cast<std::int64_t>(result.tokens.size()) + 1 >= options.max_tokens || length() + 1 >= context_;
+    const bool ahead = !is_last && step_ahead(sampler);
     const TokenId next = sample(sampler, matcher);
     if (tokenizer.is_end(next)) {
       result.reason = StopReason::end_token, result.end_token = next;
@@ -175,9 +180,9 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
       result.reason = StopReason::max_tokens;
       break;
     }
-    if (length() >= context_) {
+    if (length() + 1 >= context_) {  // with `next`, the context is full
       const std::vector<TokenId> instead = shift_context ? shift_context(result.tokens) : std::vector<TokenId>();
-      if (instead.empty() || static_cast<std::int64_t>(instead.size()) > context_) {
+      if (instead.empty() || static_cast<std::int64_t>(instead.size()) >= context_) {
         result.reason = StopReason::context_full;
         break;
       }

@@ -391,6 +391,22 @@ TEST(Serve, ErrorsHaveOpenAisShape) {
   EXPECT_EQ(shipped().request("PUT", "/v1/models").headers.at("allow"), "GET");
 }
 
+TEST(Serve, AnswersFillTheContextButNotMore) {
+  const json tokens = shipped().post("/tokenize", {{"content", std::string(800, '7')}}).json()["tokens"];
+  for (const std::size_t given : {1020u, 1023u, 1024u}) {
+    json prompt = tokens;
+    while (prompt.size() < given) prompt.insert(prompt.end(), tokens.begin(), tokens.end());
+    prompt.erase(prompt.begin() + static_cast<std::ptrdiff_t>(given), prompt.end());
+    const json j =
+        shipped()
+            .post("/v1/completions", {{"prompt", prompt}, {"logit_bias", {{"2047", -100}}}, {"max_tokens", 50}})
+            .json();
+    EXPECT_EQ(j["usage"]["prompt_tokens"], given);
+    EXPECT_EQ(j["usage"]["total_tokens"], 1024);
+    EXPECT_EQ(j["choices"][0]["finish_reason"], "length");
+  }
+}
+
 TEST(Serve, LogHasOneLinePerRequestWithoutItsText) {
   const std::string before = shipped().log();
   shipped().post("/v1/chat/completions", chat({{"messages", {{{"role", "user"}, {"content", "secretword"}}}}}));

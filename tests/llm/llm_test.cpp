@@ -515,8 +515,8 @@ TEST_P(OnEveryDevice, StepsAheadDoNotChangeHowTextsEnd) {
   TextSession small(model, context, DType::f32, TextSession::Memory::at_once);
   const GenerateResult full = small.generate(prompt, options);
   EXPECT_EQ(full.reason, StopReason::context_full);
-  EXPECT_TRUE(std::ranges::equal(full.tokens, std::span(whole.tokens).first(7)));
-  EXPECT_EQ(small.tokens().size(), static_cast<std::size_t>(context));
+  EXPECT_TRUE(std::ranges::equal(full.tokens, std::span(whole.tokens).first(6)));
+  EXPECT_EQ(small.tokens().size(), static_cast<std::size_t>(context) - 1) << "the last token is not read";
 }
 
 TEST(LanguageModels, StreamWholeCharactersAndCanBeStopped) {
@@ -539,7 +539,7 @@ TEST(LanguageModels, StreamWholeCharactersAndCanBeStopped) {
   options.sampling.temperature = 0;
   const auto full = model.generate("An index", options);
   EXPECT_TRUE(full.reason == StopReason::context_full || full.reason == StopReason::end_token);
-  EXPECT_LE(full.tokens.size(), 6u);
+  EXPECT_LE(full.tokens.size(), 5u);
 }
 
 GgufFile parse(const std::vector<std::byte>& bytes) { return GgufFile::parse(bytes, "tiny.gguf"); }

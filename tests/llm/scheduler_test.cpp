@@ -286,6 +286,31 @@ TEST(Scheduler, TextsDoNotDependOnOtherRequests) {
   EXPECT_EQ(few.pages, 9);
 }
 
+TEST(Scheduler, TextsEndWhenTheContextIsFull) {
+  const std::vector<TokenId> prompt = tokens("The index of the table");
+  const std::int64_t given = std::ssize(prompt);
+  for (const std::int64_t room : {0, 1, 5, 70}) {
+    for (const std::int64_t pages : {0, 1}) {
+      const std::int64_t context = pages == 1 ? 64 + room : given + room;
+      Scheduler scheduler(model(), {.context = context, .pages = pages});
+      Events events;
+      scheduler.submit(request("The index of the table", 1000, events));
+      const Events::Sequence& s = events.wait().front();
+      EXPECT_EQ(s.tokens.size(), static_cast<std::size_t>((pages == 1 ? 64 : context) - given));
+      EXPECT_EQ(s.ended->reason, StopReason::context_full);
+      if (pages == 1 || room > 5) continue;
+      GenerateOptions o{.sampling = {.temperature = 0.8, .seed = 7}, .max_tokens = 1000};
+      o.sampling.logit_bias = {{2047, -1e6}};
+      EXPECT_EQ(TextSession(model(), context).generate(prompt, o).tokens, s.tokens);
+    }
+  }
+  Scheduler scheduler(model(), {.context = given + 3});
+  Events events;
+  scheduler.submit(request("The index of the table", 3, events));
+  EXPECT_EQ(events.wait().front().ended->reason, StopReason::max_tokens);
+  EXPECT_EQ(events.wait().front().tokens.size(), 3u);
+}
+
 TEST(Scheduler, SequencesOfAPromptShareItsPages) {
   Scheduler scheduler(model());
   Events all(4);
