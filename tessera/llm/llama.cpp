@@ -346,6 +346,10 @@ Array Llama::run_part(const Part& part, const Array& input, const Past& past, co
     y = feed_forward(l, f);
   }
   if (part.end < layers_.size()) return x + *y;
+  if (past.states != nullptr) {
+    const Array rows = take(x, past.states->rows) + take(*y, past.states->rows);
+    past.states->values = rms_norm(rows, output_norm_, config_.norm_epsilon);
+  }
   if (wanted.rows && wanted.rows->size() == 0) return Array::zeros({0, config_.vocabulary}, DType::f32, part.device);
   if (!wanted.all && (wanted.rows || count > 1))
     for (Array* rows : {&x, &*y}) *rows = wanted.rows ? take(*rows, *wanted.rows) : rows->slice(0, count - 1, count);

@@ -48,7 +48,7 @@ namespace {
 
 /// The tokens of a step on the host. Single tokens come first.
 struct HostStep {
-  std::vector<std::int32_t> ids, sequences, positions, tables, groups, wanted;
+  std::vector<std::int32_t> ids, sequences, positions, tables, groups, wanted, states;
   std::int64_t width = 1, single = 0;
 
   HostStep(std::span<const SequencePiece> pieces, std::span<const std::span<const std::int32_t>> pages) {
@@ -62,8 +62,11 @@ struct HostStep {
         add(pieces[s], static_cast<std::int32_t>(s));
         last[s] = static_cast<std::int32_t>(ids.size()) - 1;
       }
-    for (std::size_t s = 0; s < pieces.size(); ++s)
+    for (std::size_t s = 0; s < pieces.size(); ++s) {
       if (pieces[s].logits) wanted.push_back(last[s]);
+      const auto count = static_cast<std::int32_t>(pieces[s].tokens.size());
+      for (std::int32_t i = last[s] - count + 1; pieces[s].states != nullptr && i <= last[s]; ++i) states.push_back(i);
+    }
   }
   ops::PagedTokens on(Device device) const {
     const auto array = [&](const std::vector<std::int32_t>& v, Shape shape) {
@@ -103,14 +106,31 @@ Array Llama::forward(std::span<const SequencePiece> pieces, PagedCache& cache) c
   const auto wanted = static_cast<std::int64_t>(step.wanted.size());
   if (pieces.empty()) return Array::zeros({0, config_.vocabulary}, DType::f32, devices_.back());
   Array x = Array::from(std::span<const std::int32_t>(step.ids), {}, device());
+  Past::States states;
   for (const Part& part : parts_) {
     const ops::PagedTokens tokens = step.on(part.device);
+    Past past(tokens, cache);
     WantedLogits logits;
-    if (part.end == devices_.size())
+    if (part.end == devices_.size()) {
       logits.rows = Array::from(std::span<const std::int32_t>(step.wanted), Shape{wanted}, part.device);
-    x = run_part(part, x.to(part.device), Past(tokens, cache), logits);
+      if (!step.states.empty()) {
+        states.rows = Array::from(std::span<const std::int32_t>(step.states), {}, part.device);
+        past.states = &states;
+      }
+    }
+    x = run_part(part, x.to(part.device), past, logits);
   }
   x.eval();
+  if (!step.states.empty()) {
+    const std::vector<float> values = states.values.to_vector<float>();
+    auto at = values.begin();
+    for (const SequencePiece& p : pieces) {
+      if (p.states == nullptr) continue;
+      const auto count = std::ssize(p.tokens) * config_.width;
+      p.states->assign(at, at + count);
+      at += count;
+    }
+  }
   for (const SequencePiece& p : pieces) cache.append(*p.sequence, p.tokens);
   return x;
 }

@@ -99,6 +99,8 @@ struct SequencePiece {
   PagedCache::Sequence* sequence = nullptr;   ///< The sequence. reserve() has taken the pages.
   std::span<const std::int32_t> tokens = {};  ///< The tokens that follow those of the sequence.
   bool logits = true;                         ///< The logits of the last token are wanted.
+  /// If set, receives the states of the tokens after the model's last norm: f32 (tokens, width).
+  std::vector<float>* states = nullptr;
 };
 
 }  // namespace tessera

@@ -19,6 +19,12 @@ struct Llama::Past {
   KeyValueCache* const cache = nullptr;
   const ops::PagedTokens* const tokens = nullptr;
   PagedCache* const pages = nullptr;
+  /// States after the last norm.
+  struct States {
+    Array rows;    ///< the tokens whose states are wanted: indices into the tokens of the step, i32 (count,)
+    Array values;  ///< set by the last part of the model: f32 (count, width)
+  };
+  States* states = nullptr;  ///< null: no states are wanted
 
   std::int64_t capacity() const { return cache != nullptr ? cache->capacity() : pages->context(); }
   std::int64_t expected() const { return cache != nullptr ? cache->expected() : pages->context(); }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <list>
 #include <mutex>
@@ -80,7 +81,9 @@ struct Run {
   std::int64_t prompt = 0;      ///< number of tokens of the prompt
   PagedCache::Sequence cached;  ///< the tokens that were read
   bool started = false;
-  TextPiece piece;  ///< not delivered yet
+  TextPiece piece;             ///< not delivered yet
+  std::vector<float> states;   ///< of an embedding: the states of the tokens of the last step
+  std::vector<double> summed;  ///< of an embedding: the sum of the states of all tokens that were read
   Clock::time_point begun, read;
 
   std::int64_t generated() const { return std::ssize(tokens) - prompt; }
@@ -97,6 +100,22 @@ struct Run {
     const TokenId token = sampler.sample(masked, tokens);
     if (!tokenizer.is_end(token)) matcher->append(token);
     return token;
+  }
+  /// Adds the states of the last step. Tokens are added one after another, so that the sum does not depend on how the
+  /// prompt is divided into steps.
+  void add_states(std::size_t width) {
+    summed.resize(width);
+    for (std::size_t i = 0; i < states.size(); ++i) summed[i % width] += states[i];
+  }
+  /// Throws ArgumentError if the states are not finite or have no direction.
+  TextEmbedding embedding() const {
+    double squares = 0;
+    for (const double v : summed) squares += v * v;
+    if (!(squares > 0 && std::isfinite(squares)))
+      fail<ArgumentError>({.operation = "embedding", .wrong = "the states of the model are zero or not finite"});
+    TextEmbedding out;
+    for (const double v : summed) out.values.push_back(static_cast<float>(v / std::sqrt(squares)));
+    return out;
   }
   void deliver(const TextEvent& event) { job->deliver(number, event); }
   void deliver_piece() {
@@ -149,6 +168,7 @@ struct Scheduler::State {
   std::vector<std::list<Run>::iterator> plan(std::vector<SequencePiece>& pieces);
   void step();
   std::optional<StopReason> choose(Run& run, const Array& logits);
+  std::optional<StopReason> embed(Run& run);
   bool reduce_batch();
   void fail_running(const std::string& message);
   void publish();
@@ -242,7 +262,9 @@ void Scheduler::State::end(std::list<Run>& list, std::list<Run>::iterator run, c
 /// Takes pages for all tokens of a sequence that waits. Returns false if there are too few.
 bool Scheduler::State::start(Run& run) {
   run.cached = cache.open(run.job->request.salt);
-  const std::int64_t shared = options.shares_prefixes ? cache.share(run.cached, run.tokens) : 0;
+  const bool shares = options.shares_prefixes && !run.job->request.embeds;  // an embedding needs all states
+  const std::int64_t shared = shares ? cache.share(run.cached, run.tokens) : 0;
+  run.summed.clear();
   if (!cache.reserve(run.cached, std::ssize(run.tokens) - shared)) {
     run.cached = {};
     return false;
@@ -305,7 +327,9 @@ std::vector<std::list<Run>::iterator> Scheduler::State::plan(std::vector<Sequenc
   const auto add = [&](std::list<Run>::iterator run) {
     const std::span<const TokenId> unread = run->unread();
     const auto count = std::min(unread.size(), static_cast<std::size_t>(room));
-    pieces.push_back({&run->cached, unread.first(count), count == unread.size()});
+    const bool embeds = run->job->request.embeds;
+    pieces.push_back(
+        {&run->cached, unread.first(count), !embeds && count == unread.size(), embeds ? &run->states : nullptr});
     runs.push_back(run);
     room -= static_cast<std::int64_t>(count);
   };
@@ -341,6 +365,15 @@ std::optional<StopReason> Scheduler::State::choose(Run& run, const Array& logits
   return {};
 }
 
+/// Adds the states of a step to an embedding, and delivers it after the last token.
+std::optional<StopReason> Scheduler::State::embed(Run& run) {
+  run.add_states(static_cast<std::size_t>(model.model().config().width));
+  if (!run.unread().empty()) return {};
+  run.read = Clock::now();
+  run.deliver(run.embedding());
+  return StopReason::max_tokens;
+}
+
 void Scheduler::State::step() {
   std::vector<SequencePiece> pieces;
   const std::vector<std::list<Run>::iterator> runs = plan(pieces);
@@ -350,14 +383,15 @@ void Scheduler::State::step() {
   for (std::size_t i = 0; i < runs.size(); ++i) {
     Run& run = *runs[i];
     if (run.generated() == 0 || pieces[i].tokens.size() > 1) counted.read_tokens += std::ssize(pieces[i].tokens);
-    if (!pieces[i].logits) continue;
+    const bool embeds = run.job->request.embeds;
+    if (!pieces[i].logits && !embeds) continue;
     std::optional<Ending> ending;
     try {
-      if (const std::optional<StopReason> reason = choose(run, logits.slice(0, row, row + 1))) ending = *reason;
+      if (const auto reason = embeds ? embed(run) : choose(run, logits.slice(0, row, row + 1))) ending = *reason;
     } catch (const ArgumentError& e) {  // logits that are not finite
       ending = std::string(e.what());
     }
-    ++row;
+    if (!embeds) ++row;
     if (ending) end(running, runs[i], *ending);
   }
 }

@@ -42,9 +42,14 @@ struct TextEnded {
 struct TextFailed {
   std::string message;  ///< the message of the exception
 };
+/// The embedding of a prompt.
+struct TextEmbedding {
+  /// The mean of the states of all tokens after the model's last norm, scaled to unit length.
+  std::vector<float> values;
+};
 /// An event of a sequence. The first event is TextStarted, unless the sequence ends before it is started. The last
 /// event is TextEnded or TextFailed.
-using TextEvent = std::variant<TextStarted, TextPiece, TextEnded, TextFailed>;
+using TextEvent = std::variant<TextStarted, TextPiece, TextEnded, TextFailed, TextEmbedding>;
 
 /// A request to continue one or several prompts.
 struct TextRequest {
@@ -58,6 +63,9 @@ struct TextRequest {
   std::vector<TokenId> shown = {};              ///< as GenerateOptions::shown
   std::int64_t log_probabilities = -1;          ///< as GenerateOptions::log_probabilities
   std::shared_ptr<const Grammar> grammar = {};  ///< as GenerateOptions::grammar
+  /// If true, the embedding of each prompt is delivered as TextEmbedding, and no text is generated. On the CPU, with
+  /// weights in a quantised format, its bits do not depend on other requests.
+  bool embeds = false;
   /// Prompts share the cache only with earlier texts of the same salt, so that a caller cannot learn from the time of
   /// an answer what others have asked.
   std::uint64_t salt = 0;

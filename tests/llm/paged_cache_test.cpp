@@ -118,6 +118,34 @@ TEST(PagesOnTheCpu, LogitsOfASequenceDoNotDependOnTheBatch) {
   }
 }
 
+TEST_P(OnEveryDevice, StatesMatchTheReference) {
+  TinyModel tiny{.type = GgmlType::f32, .tied = false, .seed = testing::seed()};
+  tiny.width = 256, tiny.head = 64;
+  const auto bytes = tiny.writer().bytes();
+  const GgufFile file = GgufFile::parse(bytes, "tiny");
+  const Llama model = Llama::load(file, GetParam());
+  PagedCache cache(model.config(), 8, model.layer_devices(), context, DType::f32);
+  const Tokens text = some_tokens(70, random), other = some_tokens(30, random);
+  const auto expected = test::ReferenceLlama(file).states(text);
+  PagedCache::Sequence sequence = cache.open(), generates = cache.open();
+  ASSERT_TRUE(cache.reserve(sequence, 70) && cache.reserve(generates, 30));
+  // The text is read in pieces, next to another one that wants logits.
+  std::size_t at = 0, other_at = 0;
+  for (const std::size_t count : {1u, 40u, 28u, 1u}) {
+    std::vector<float> states;
+    const SequencePiece pieces[] = {
+        {&generates, std::span(other).subspan(other_at, 5)},
+        {&sequence, std::span(text).subspan(at, count), false, &states},
+    };
+    EXPECT_EQ(model.forward(pieces, cache).shape(), (Shape{1, model.config().vocabulary}));
+    ASSERT_EQ(states.size(), count * 256);
+    for (std::size_t i = 0; i < states.size(); ++i)
+      ASSERT_NEAR(states[i], expected[at + i / 256][i % 256], 2e-3) << "token " << at + i / 256;
+    at += count, other_at += 5;
+  }
+  EXPECT_EQ(sequence.length(), 70);
+}
+
 TEST_P(OnEveryDevice, ForksContinueIndependently) {
   const Llama model = tiny_model(GgmlType::f32, GetParam());
   PagedCache cache(model.config(), 6, model.layer_devices(), context, DType::f32);

@@ -36,8 +36,8 @@ class ReferenceLlama {
     halves_ = arch_ == "qwen2.";
   }
 
-  /// Returns the logits (tokens, vocabulary) of each token.
-  std::vector<std::vector<double>> forward(const std::vector<std::int32_t>& tokens) const {
+  /// Returns the states (tokens, width) of each token after the last norm.
+  std::vector<std::vector<double>> states(const std::vector<std::int32_t>& tokens) const {
     const std::size_t n = tokens.size();
     const std::vector<double> embedding = values("token_embd.weight");
     std::vector<std::vector<double>> x(n);
@@ -81,9 +81,14 @@ class ReferenceLlama {
       }
     }
     const auto on = values("output_norm.weight");
-    const auto wo = file_.find_tensor("output.weight") ? values("output.weight") : embedding;
+    for (auto& row : x) row = norm(row, on);
+    return x;
+  }
+  /// Returns the logits (tokens, vocabulary) of each token.
+  std::vector<std::vector<double>> forward(const std::vector<std::int32_t>& tokens) const {
+    const auto wo = values(file_.find_tensor("output.weight") ? "output.weight" : "token_embd.weight");
     std::vector<std::vector<double>> logits;
-    for (const auto& row : x) logits.push_back(times(wo, norm(row, on)));
+    for (const auto& row : states(tokens)) logits.push_back(times(wo, row));
     return logits;
   }
 

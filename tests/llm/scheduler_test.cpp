@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <future>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include "tessera/llm/text_session.h"
 #include "tessera/testing/testing.h"
 #include "tests/support/errors.h"
+#include "tests/support/scripted_model.h"
 
 namespace tessera {
 namespace {
@@ -36,6 +38,7 @@ class Events {
     std::string text;
     std::vector<TokenId> tokens;
     std::vector<std::vector<TokenProbability>> log_probabilities;
+    std::vector<float> embedding;
     std::optional<TextEnded> ended;
     std::optional<TextFailed> failed;
   };
@@ -78,6 +81,9 @@ class Events {
       s.log_probabilities.insert(s.log_probabilities.end(), piece->log_probabilities.begin(),
                                  piece->log_probabilities.end());
       ++pieces_;
+    } else if (const auto* embedding = std::get_if<TextEmbedding>(&event)) {
+      EXPECT_TRUE(s.started && s.embedding.empty());
+      s.embedding = embedding->values;
     } else if (const auto* ended = std::get_if<TextEnded>(&event)) {
       s.ended = *ended;
       ++done_;
@@ -309,6 +315,66 @@ TEST(Scheduler, TextsEndWhenTheContextIsFull) {
   scheduler.submit(request("The index of the table", 3, events));
   EXPECT_EQ(events.wait().front().ended->reason, StopReason::max_tokens);
   EXPECT_EQ(events.wait().front().tokens.size(), 3u);
+}
+
+std::vector<std::vector<float>> embed(Scheduler& scheduler, std::vector<std::vector<TokenId>> prompts) {
+  Events events(std::ssize(prompts));
+  TextRequest r;
+  r.prompts = std::move(prompts);
+  r.embeds = true;
+  r.on_event = events.callback();
+  scheduler.submit(std::move(r));
+  std::vector<std::vector<float>> out;
+  for (const Events::Sequence& s : events.wait()) {
+    EXPECT_TRUE(s.ended && s.ended->tokens == 0 && s.tokens.empty()) << (s.failed ? s.failed->message : "");
+    out.push_back(s.embedding);
+  }
+  return out;
+}
+
+TEST(Scheduler, EmbeddingIsTheMeanStateAtUnitLength) {
+  // The states of this model are the embeddings of its tokens, which consist of 1 and -1.
+  const auto bytes = test::scripted_model({"<|end|>"}, {}, "").bytes();
+  const Device cpu{Backend::cpu, 0};
+  const LanguageModel scripted = LanguageModel::load(GgufFile::parse(bytes, "scripted"), {.devices = {cpu}});
+  Scheduler scheduler(scripted);
+  const std::vector<std::vector<TokenId>> prompts = {{3}, {5, 9}, {7, 7, 8}};
+  const auto got = embed(scheduler, prompts);
+  std::mt19937 random(1);
+  std::vector<float> embeddings(64 * 10);
+  for (float& v : embeddings) v = random() % 2 ? 1.0f : -1.0f;
+  for (std::size_t p = 0; p < prompts.size(); ++p) {
+    std::vector<double> sum(64);
+    double squares = 0;
+    for (std::size_t i = 0; i < 64; ++i) {
+      for (const TokenId t : prompts[p]) sum[i] += embeddings[static_cast<std::size_t>(t) * 64 + i];
+      squares += sum[i] * sum[i];
+    }
+    ASSERT_EQ(got[p].size(), 64u);
+    for (std::size_t i = 0; i < 64; ++i) EXPECT_NEAR(got[p][i], sum[i] / std::sqrt(squares), 1e-5);
+  }
+}
+
+TEST(Scheduler, EmbeddingsDoNotDependOnOtherRequests) {
+  std::mt19937 random(static_cast<unsigned>(testing::seed()));
+  std::vector<std::vector<TokenId>> prompts;
+  for (TextRequest& r : random_requests(12, random)) prompts.push_back(r.prompts[0]);
+  std::vector<std::vector<float>> expected;
+  for (const auto& prompt : prompts) {
+    Scheduler alone(model(), {.context = 400});
+    expected.push_back(embed(alone, {prompt})[0]);
+  }
+  EXPECT_NE(expected[0], expected[1]);
+  for (const SchedulerOptions& options :
+       {SchedulerOptions{.context = 400}, SchedulerOptions{.context = 400, .pages = 9, .batch = 40}}) {
+    Scheduler scheduler(model(), options);
+    Events text;
+    scheduler.submit(request("The index", 200, text));
+    for (int again = 0; again < 2; ++again) EXPECT_EQ(embed(scheduler, prompts), expected);
+    EXPECT_EQ(text.wait().front().ended->reason, StopReason::max_tokens);
+    for (int i = 0; i < 600 && scheduler.statistics().running != 0; ++i) std::this_thread::sleep_for(10ms);
+    EXPECT_EQ(scheduler.statistics().used_pages, 0);
+  }
 }
 
 TEST(Scheduler, SequencesOfAPromptShareItsPages) {
