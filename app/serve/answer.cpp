@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serve/answer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "tessera/base/unicode.h"
@@ -23,17 +21,6 @@ double finite(double log_probability) { return std::max(log_probability, -9999.0
 
 Json call_json(const ToolCall& call) {
   return {{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
-}
-
-/// Gives each call an id that no other call of the conversation has. Mistral's templates require nine letters and
-/// digits.
-void assign_ids(std::vector<ToolCall>& calls, std::vector<std::string> taken) {
-  const auto is_taken = [&](const std::string& id) { return std::ranges::find(taken, id) != taken.end(); };
-  std::size_t number = 0;
-  for (ToolCall& c : calls) {
-    while (c.id.empty() || is_taken(c.id)) c.id = fmt::format("call{:05}", ++number);
-    taken.push_back(c.id);
-  }
 }
 
 }  // namespace
@@ -105,7 +92,7 @@ void Answer::add_calls(Sequence& s, std::size_t index, std::vector<Json>& chunks
   if (!rest.text.empty()) chunks.push_back(chunk(s, index, {{"content", rest.text}}));
   s.calls = std::move(rest.calls);
   if (!settings_.parallel_calls && s.calls.size() > 1) s.calls.resize(1);
-  assign_ids(s.calls, settings_.call_ids);
+  assign_call_ids(s.calls, settings_.call_ids);
   for (std::size_t i = 0; i < s.calls.size(); ++i) {
     Json call = {{"index", i}};
     call.update(call_json(s.calls[i]));

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cctype>
 #include <limits>
-#include <set>
 
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
@@ -86,17 +85,11 @@ ChatSession::ChatSession(const LanguageModel& model, ChatTemplate chat_template,
   require_generate(options_.generate);
 }
 
-// Mistral's templates require ids of exactly nine letters and digits.
 void ChatSession::assign_call_ids(std::vector<ToolCall>& calls) const {
-  std::set<std::string> taken;
+  std::vector<std::string> taken;
   for (const ChatMessage& m : conversation)
-    for (const ToolCall& c : m.calls) taken.insert(c.id);
-  std::size_t number = 0;
-  for (ToolCall& c : calls) {
-    if (!c.id.empty() && taken.insert(c.id).second) continue;
-    do c.id = fmt::format("call{:05}", ++number);
-    while (!taken.insert(c.id).second);
-  }
+    for (const ToolCall& c : m.calls) taken.push_back(c.id);
+  tessera::assign_call_ids(calls, std::move(taken));
 }
 
 std::size_t ChatSession::first_turn() const {

@@ -304,6 +304,15 @@ std::optional<std::string> json_object(std::string_view value) {
   return text_of(read);
 }
 
+void assign_call_ids(std::vector<ToolCall>& calls, std::vector<std::string> taken) {
+  const auto is_taken = [&](const std::string& id) { return std::ranges::find(taken, id) != taken.end(); };
+  std::size_t number = 0;
+  for (ToolCall& c : calls) {
+    while (c.id.empty() || is_taken(c.id)) c.id = fmt::format("call{:05}", ++number);
+    taken.push_back(c.id);
+  }
+}
+
 std::vector<ToolCallForm> tool_call_forms(std::string_view template_source) {
   std::vector<ToolCallForm> out;
   for (const ToolCallForm& f : forms)

@@ -31,6 +31,10 @@ std::string tools_of_json(std::string_view json, const std::string& name);
 /// more than 64 levels of nesting.
 std::optional<std::string> json_object(std::string_view value);
 
+/// Gives each call an id that no other call has, if it has none or if its id is in `taken`. Ids have nine letters and
+/// digits, because Mistral's templates require it.
+void assign_call_ids(std::vector<ToolCall>& calls, std::vector<std::string> taken);
+
 /// A format of tool calls.
 struct ToolCallForm {
   /// The notation of a call.
