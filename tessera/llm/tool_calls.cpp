@@ -77,31 +77,35 @@ ordered_json parsed(std::string_view text) {
   return deep ? ordered_json(ordered_json::value_t::discarded) : value;
 }
 
-/// Parses a JSON object or list at the beginning of `text` and removes it from `text`.
-std::optional<ordered_json> take_json(std::string_view& text) {
-  skip_white(text);
-  if (text.empty() || (text[0] != '{' && text[0] != '[')) return std::nullopt;
+/// Returns the length of the JSON object, list or string at the beginning of `text`. Returns 0 if there is none, or if
+/// it is incomplete.
+std::size_t json_length(std::string_view text) {
+  if (text.empty() || (text[0] != '{' && text[0] != '[' && text[0] != '"')) return 0;
   int depth = 0;
   bool quoted = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    if (quoted) {
-      if (c == '\\')
-        ++i;
-      else if (c == '"')
-        quoted = false;
+    if (quoted && c == '\\') {
+      ++i;
       continue;
     }
-    if (c == '"') quoted = true;
-    if (c == '{' || c == '[') ++depth;
-    if (c == '}' || c == ']') --depth;
-    if (depth != 0) continue;
-    ordered_json value = parsed(text.substr(0, i + 1));
-    if (value.is_discarded()) return std::nullopt;
-    text.remove_prefix(i + 1);
-    return value;
+    if (c == '"') quoted = !quoted;
+    if (!quoted && (c == '{' || c == '[')) ++depth;
+    if (!quoted && (c == '}' || c == ']')) --depth;
+    if (!quoted && depth == 0) return i + 1;
   }
-  return std::nullopt;
+  return 0;
+}
+
+/// Parses a JSON object or list at the beginning of `text` and removes it from `text`.
+std::optional<ordered_json> take_json(std::string_view& text) {
+  skip_white(text);
+  const std::size_t length = json_length(text);
+  if (length == 0 || text[0] == '"') return std::nullopt;
+  ordered_json value = parsed(text.substr(0, length));
+  if (value.is_discarded()) return std::nullopt;
+  text.remove_prefix(length);
+  return value;
 }
 
 std::string text_of(const ordered_json& value) {
@@ -141,6 +145,16 @@ bool add_call(const ordered_json& value, std::vector<ToolCall>& to) {
   return true;
 }
 
+constexpr std::string_view element_close = "</parameter>";
+
+/// Returns the position of the mark after the value that begins at `from`. A JSON value may contain the mark.
+std::size_t find_element_end(std::string_view text, std::size_t from) {
+  const std::size_t begin = std::min(text.find_first_not_of(white, from), text.size());
+  const std::size_t end = text.find_first_not_of(white, begin + json_length(text.substr(begin)));
+  const bool is_json = end != std::string_view::npos && text.substr(end).starts_with(element_close);
+  return is_json ? end : text.find(element_close, from);
+}
+
 /// Parses <function=NAME><parameter=KEY>VALUE</parameter>...</function>. A value that is valid JSON is parsed; any
 /// other value is text.
 bool take_elements(std::string_view& text, std::vector<ToolCall>& to) {
@@ -152,9 +166,9 @@ bool take_elements(std::string_view& text, std::vector<ToolCall>& to) {
   text.remove_prefix(text.find('>') + 1);
   ordered_json arguments = ordered_json::object();
   for (skip_white(text); skip(text, "<parameter="); skip_white(text)) {
-    constexpr std::string_view close = "</parameter>";
-    const std::size_t key_end = text.find('>'), at = text.find(close);
-    if (key_end == std::string_view::npos || at == std::string_view::npos || at < key_end) return false;
+    const std::size_t key_end = text.find('>');
+    const std::size_t at = key_end == std::string_view::npos ? key_end : find_element_end(text, key_end + 1);
+    if (at == std::string_view::npos) return false;
     const std::string key(trimmed(text.substr(0, key_end)));
     std::string_view value = text.substr(key_end + 1, at - key_end - 1);
     // The format has one line end before and after the value.
@@ -162,7 +176,7 @@ bool take_elements(std::string_view& text, std::vector<ToolCall>& to) {
     if (value.ends_with('\n')) value.remove_suffix(1);
     const ordered_json read = parsed(value);
     arguments[key] = read.is_discarded() ? ordered_json(std::string(value)) : read;
-    text.remove_prefix(at + close.size());
+    text.remove_prefix(at + element_close.size());
   }
   if (!skip(text, end) || call.name.empty()) return false;
   call.arguments = text_of(arguments);

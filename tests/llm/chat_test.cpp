@@ -12,7 +12,11 @@
 #include <random>
 
 #include "tessera/base/test_seed.h"
+#include "tessera/llm/grammar/grammar.h"
+#include "tessera/llm/grammar/matcher.h"
 #include "tessera/llm/stop_filter.h"
+#include "tessera/llm/tool_grammar.h"
+#include "tests/grammar/schema_validator.h"
 #include "tests/llm/chat_vocabulary.h"
 #include "tests/support/errors.h"
 
@@ -281,6 +285,11 @@ TEST(ToolCalls, ParsesTheFormatOfEachFamily) {
        "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\nx}\n</parameter>\n</function>\n"
        "</tool_call>\n<tool_call><function=now></function></tool_call>",
        "", both},
+      {hermes,
+       "<tool_call><function=f><parameter=a>\n\"</parameter>\"\n</parameter><parameter=b>\"x</parameter></function>"
+       "</tool_call>",
+       "",
+       {{"", "f", R"({"a":"</parameter>","b":"\"x"})"}}},
       {hermes, "<tool_call>{\"name\": \"now\"}</tool_call> So.", "So.", {both[1]}},
       {mistral,
        "[TOOL_CALLS][{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": \"x}\"}, \"id\": \"abcdefghi\"}, {\"name\": "
@@ -459,6 +468,179 @@ TEST(ToolCalls, PassesCallsInTheFormatOfTheTemplate) {
   const ParsedFile file(writer(special, {}, "plain").set("tokenizer.chat_template.tool_use", std::string("for tools")));
   EXPECT_EQ(ChatTemplate::of(file.file, {}, true).prompt({{"user", ""}}, t).text, "for tools");
   EXPECT_EQ(ChatTemplate::of(file.file).prompt({{"user", ""}}, t).text, "plain");
+}
+
+// --- Required tool calls ---------------------------------------------------------------------------------------------
+
+/// A template that writes the calls of a message by `calls`, where c is a call.
+std::string calling_template(const std::string& before, const std::string& call, const std::string& after = "") {
+  return "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}"
+         "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + (m.content or '') }}{% if m.tool_calls %}" +
+         before + "{% for c in m.tool_calls %}" + call + "{% endfor %}" + after +
+         "{% endif %}{{ '<|im_end|>\\n' }}{% endfor %}"
+         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
+}
+const std::string arguments_json = "{{ c.function.arguments | tojson }}";
+const std::string hermes_call = "{{ '\\n<tool_call>\\n{\"name\": \"' + c.function.name + '\", \"arguments\": ' }}" +
+                                arguments_json + "{{ '}\\n</tool_call>' }}";
+
+const char* const add_schema =
+    R"({"type": "object", "properties": {"a": {"type": "integer", "maximum": 99}, "b": {"type": "string"}}, "required": ["a"]})";
+
+std::shared_ptr<const Grammar> grammar_of_calls(const std::string& source, const Tokenizer& t, bool several = true,
+                                                std::optional<std::size_t> thinking = {}) {
+  const auto syntax = detect_tool_call_syntax(ChatTemplate(source, "t"), t);
+  if (!syntax) return nullptr;
+  ToolGrammar grammar(*syntax);
+  grammar.add("add", add_schema, "add");
+  grammar.add("now", "", "now");
+  return grammar.compile(several, thinking);
+}
+
+TEST(RequiredCalls, FollowTheNotationOfTheTemplate) {
+  const Tokenizer t = tokenizer(writer());
+  struct Case {
+    std::string source;
+    std::vector<std::string> good;  ///< the last one has two calls, unless `single`
+    std::vector<std::string> bad;
+    bool single = false;
+  };
+  const std::string separator = "{% if not loop.last %}{{ ', ' }}{% endif %}";
+  const std::vector<Case> cases = {
+      {calling_template("", hermes_call),
+       {"<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1, \"b\": \"x\"}}\n</tool_call>",
+        "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\":-7}}\n</tool_call>",
+        "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>\n"
+        "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>"},
+       {"", "It is warm.", "<tool_call>\n{\"name\": \"other\", \"arguments\": {}}\n</tool_call>",
+        "<tool_call>\n{\"name\": \"add\", \"arguments\": {}}\n</tool_call>",
+        "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 100}}\n</tool_call>",
+        "<tool_call>\n{\"name\": \"now\", \"arguments\": {\"a\": 1}}\n</tool_call>",
+        "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call> So."}},
+      {calling_template("{{ '[TOOL_CALLS] [' }}",
+                        "{{ '{\"name\": \"' + c.function.name + '\", \"arguments\": ' }}" + arguments_json +
+                            "{{ ', \"id\": \"' + c.id + '\"}' }}" + separator,
+                        "{{ ']' }}"),
+       {"[TOOL_CALLS] [{\"name\": \"now\", \"arguments\": {}, \"id\": \"aZ3456789\"}]",
+        "[TOOL_CALLS] [{\"name\": \"now\", \"arguments\": {}, \"id\": \"000000000\"}, "
+        "{\"name\": \"add\", \"arguments\": {\"a\": 5}, \"id\": \"000000001\"}]"},
+       {"[TOOL_CALLS] [{\"name\": \"now\", \"arguments\": {}, \"id\": \"12\"}]"}},
+      {calling_template("", "{{ '[TOOL_CALLS]' + c.function.name + '[CALL_ID]' + c.id + '[ARGS]' }}" + arguments_json),
+       {"[TOOL_CALLS]now[CALL_ID]123456789[ARGS]{}",
+        "[TOOL_CALLS]now[CALL_ID]123456789[ARGS]{}[TOOL_CALLS]add[CALL_ID]123456789[ARGS]{\"a\":1}"},
+       {"[TOOL_CALLS]now[ARGS]{}"}},
+      {calling_template(
+           "{% if m.tool_calls | length > 1 %}{{ raise_exception('only one call') }}"
+           "{% elif false %}<|python_tag|>{% endif %}",
+           "{{ '{\"name\": \"' + c.function.name + '\", \"parameters\": ' }}" + arguments_json + "{{ '}' }}"),
+       {"{\"name\": \"add\", \"parameters\": {\"a\": 1}}"},
+       {"{\"name\": \"add\"}", "{\"name\": \"now\", \"parameters\": {}}; {\"name\": \"now\", \"parameters\": {}}"},
+       true},
+      {calling_template("{{ '<｜tool▁calls▁begin｜>' }}",
+                        "{{ '<｜tool▁call▁begin｜>' + c.function.name + '<｜tool▁sep｜>' }}" + arguments_json +
+                            "{{ '<｜tool▁call▁end｜>' }}",
+                        "{{ '<｜tool▁calls▁end｜>' }}"),
+       {"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜>"
+        "<｜tool▁call▁begin｜>add<｜tool▁sep｜>{\"a\":2}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
+       {"<｜tool▁calls▁begin｜><｜tool▁calls▁end｜>"}},
+      {calling_template(
+           "",
+           "{{ '\\n<tool_call>\\n<function=' + c.function.name + '>\\n' }}"
+           "{% for k, v in c.function.arguments | items %}"
+           "{{ '<parameter=' + k + '>\\n' }}{{ v if v is string else (v | tojson) }}{{ '\\n</parameter>\\n' }}"
+           "{% endfor %}{{ '</function>\\n</tool_call>' }}"),
+       {"<tool_call>\n<function=now>\n</function>\n</tool_call>",
+        "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\n\"</parameter>\"\n</parameter>\n"
+        "</function>\n</tool_call>",
+        "<tool_call>\n<function=now>\n</function>\n</tool_call>\n"
+        "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"},
+       {"<tool_call>\n<function=add>\n</function>\n</tool_call>",
+        "<tool_call>\n<function=add>\n<parameter=a>\nx\n</parameter>\n</function>\n</tool_call>",
+        "<tool_call>\n<function=now>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>"}},
+  };
+  std::mt19937_64 random(test_seed());
+  const test::SchemaValidator validator(nlohmann::json::parse(add_schema));
+  for (const Case& c : cases) {
+    const auto grammar = grammar_of_calls(c.source, t), one = grammar_of_calls(c.source, t, false);
+    ASSERT_TRUE(grammar && one) << c.source;
+    for (const std::string& text : c.good) EXPECT_TRUE(grammar->matches(text)) << text;
+    for (const std::string& text : c.bad) EXPECT_FALSE(grammar->matches(text)) << text;
+    EXPECT_TRUE(one->matches(c.good.front())) << c.good.front();
+    EXPECT_EQ(one->matches(c.good.back()), c.single) << c.good.back();
+    // Every text of the grammar is parsed as calls with valid arguments.
+    int complete = 0;
+    for (int i = 0; i < 40; ++i) {
+      std::optional<std::string> text = test::random_text(i % 2 ? *grammar : *one, random);
+      if (!text) continue;
+      for (std::size_t at = 0; (at = text->find(static_cast<char>(grammar::mark_byte), at)) != std::string::npos;)
+        text->replace(at, 2, grammar->marks()[static_cast<unsigned char>((*text)[at + 1])]);
+      const auto [rest, calls] = parted(c.source, *text, random);
+      EXPECT_EQ(rest, "") << *text;
+      EXPECT_FALSE(calls.empty()) << *text;
+      for (const ToolCall& call : calls)
+        EXPECT_TRUE(call.name == "add" ? validator.is_valid(nlohmann::json::parse(call.arguments))
+                                       : call.name == "now" && call.arguments == "{}")
+            << *text;
+      ++complete;
+    }
+    EXPECT_GT(complete, 15) << c.source;
+  }
+  EXPECT_EQ(
+      grammar_of_calls(calling_template("", "{{ '[' + c.function.name + '(' }}" + arguments_json + "{{ ')]' }}"), t),
+      nullptr)
+      << "a notation that is not parsed";
+  EXPECT_EQ(grammar_of_calls(echo, t), nullptr) << "a template without tools";
+}
+
+TEST(RequiredCalls, ControlTokensOccurOnlyAsMarks) {
+  const Tokenizer t = tokenizer(writer({"<s>", "</s>", "<|im_end|>", "<tool_call>", "</tool_call>", "</think>"}));
+  const std::string source = calling_template("", hermes_call);
+  grammar::Matcher m(grammar_of_calls(source, t), t);
+  const TokenId open = *t.find("<tool_call>"), close = *t.find("</tool_call>"), end = *t.find("<|im_end|>");
+  EXPECT_TRUE(m.mask().contains(open)) << "the mark as a token";
+  EXPECT_TRUE(m.mask().contains(*t.find("<"))) << "the mark as text";
+  EXPECT_FALSE(m.mask().contains(close));
+  ASSERT_TRUE(m.append(open));
+  ASSERT_TRUE(m.advance("\n{\"name\": \"add\", \"arguments\": {\"a\":1,\"b\":\"x"));
+  for (const TokenId id : {open, close, end}) EXPECT_FALSE(m.mask().contains(id)) << "in a string";
+  ASSERT_TRUE(m.advance("\"}}\n"));
+  EXPECT_TRUE(m.mask().contains(close));
+  ASSERT_TRUE(m.append(close));
+  EXPECT_TRUE(m.mask().contains(end));
+  // An answer that begins with thinking: any text up to the closing mark.
+  const std::string call = "<tool_call>\n{\"name\": \"now\", \"arguments\": {}}\n</tool_call>";
+  const auto thinking = grammar_of_calls(source, t, true, 0);
+  EXPECT_TRUE(thinking->matches("Hm. <</thin</think>\n\n" + call));
+  EXPECT_TRUE(thinking->matches("</think>" + call));
+  for (const std::string& text : {call, "Hm.</think>x" + call, "Hm.</think>" + call + "</think>" + call})
+    EXPECT_FALSE(thinking->matches(text)) << text;
+  grammar::Matcher thinks(thinking, t);
+  EXPECT_TRUE(thinks.mask().contains(*t.find("</think>")));
+  EXPECT_FALSE(thinks.mask().contains(open));
+  ASSERT_TRUE(thinks.append(*t.find("</think>")));
+  EXPECT_TRUE(thinks.mask().contains(open));
+}
+
+TEST(RequiredCalls, RejectsWhatCannotBeWritten) {
+  const Tokenizer t = tokenizer(writer());
+  ToolGrammar json(*detect_tool_call_syntax(ChatTemplate(calling_template("", hermes_call), "t"), t));
+  expect_throw<FormatError>([&] { json.add("f", R"({"properties": {"a": {"not": {}}}})", "tool f"); },
+                            {"tool f", "#/properties/a/not", "not supported"});
+  expect_throw<FormatError>([&] { json.add("f", R"({"type": "array"})", "tool f"); }, {"must be an object"});
+  expect_throw<FormatError>([&] { json.add("f", "{", "tool f"); }, {"tool f", "not valid JSON"});
+  expect_throw<FormatError>([&] { json.add("a b", "", "tool f"); }, {"tool f", "name"});
+  ToolCallSyntax elements{.open = "<f=", .close = "</f>"};
+  elements.members = grammar::MemberSyntax{">", "><p=", ">", "</p><p=", "</p>"};
+  ToolGrammar other(elements);
+  expect_throw<FormatError>([&] { other.add("f", R"({"properties": {"a>": {}}})", "tool f"); },
+                            {"a>", "angle brackets"});
+  expect_throw<FormatError>(
+      [&] { other.add("f", R"({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]})", "tool f"); },
+      {"#/anyOf", "alternatives"});
+  other.add("f", R"({"$ref": "#/$defs/x", "$defs": {"x": {"properties": {"a": {"type": "null"}}}}})", "tool f");
+  EXPECT_TRUE(other.compile(false)->matches("<f=f><p=a>null</p></f>"));
+  EXPECT_TRUE(other.compile(false)->matches("<f=f></f>"));
 }
 
 TEST(StopFilter, EmitsNoPartOfAStopString) {

@@ -36,6 +36,15 @@ Rules SchemaCompiler::compile() {
   const std::uint32_t root = json_.add("#");
   references_["#"] = root;
   open_references_.emplace_back("#", &document_.root());
+  return compile_references(root);
+}
+
+Rules SchemaCompiler::compile_members(const MemberSyntax& syntax) {
+  Expression body = compile_object_in(merger_.flatten(document_.root(), "#"), syntax);
+  return compile_references(json_.add("members", std::move(body)));
+}
+
+Rules SchemaCompiler::compile_references(std::uint32_t root) {
   while (!open_references_.empty()) {
     const auto [reference, schema] = open_references_.back();
     open_references_.pop_back();
@@ -160,6 +169,11 @@ Expression SchemaCompiler::compile_rule(const SchemaJson& schema, const std::str
 Rules rules_of_schema(std::string_view schema, std::string_view name) {
   const SchemaDocument document(schema, name);
   return SchemaCompiler(document).compile();
+}
+
+Rules rules_of_members(std::string_view schema, std::string_view name, const MemberSyntax& syntax) {
+  const SchemaDocument document(schema, name);
+  return SchemaCompiler(document).compile_members(syntax);
 }
 
 Rules json_object_rules() {

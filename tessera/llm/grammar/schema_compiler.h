@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/llm/grammar/json_schema.h"
 #include "tessera/llm/grammar/json_text.h"
 #include "tessera/llm/grammar/schema_document.h"
 #include "tessera/llm/grammar/schema_merge.h"
@@ -19,8 +20,12 @@ class SchemaCompiler {
   explicit SchemaCompiler(const SchemaDocument& document) : document_(document), merger_(document) {}
   /// Translates the whole document.
   Rules compile();
+  /// Translates the whole document, whose values are objects in another notation.
+  Rules compile_members(const MemberSyntax& syntax);
 
  private:
+  /// Translates the schemas of all references, and the schemas that these refer to.
+  Rules compile_references(std::uint32_t root);
   Expression compile_schema(const SchemaJson& schema, const std::string& at);
   Expression compile_reference(const SchemaJson& schema, const std::string& at);
   Expression compile_alternatives(const SchemaJson& schema, const std::string& keyword, const std::string& at);
@@ -51,11 +56,19 @@ class SchemaCompiler {
   };
   Expression compile_array(const SchemaJson& schema, const std::string& at);
   Expression compile_object(const SchemaJson& schema, const std::string& at);
-  std::vector<Member> members_of(const SchemaJson& schema, const std::string& at);
-  Expression following_member(const Member& member);  ///< after a comma; optional if it is not required
+  /// Returns the declared and required members of an object, as JSON if `syntax` is null.
+  std::vector<Member> members_of(const SchemaJson& schema, const std::string& at, const MemberSyntax* syntax = nullptr);
+  /// Throws FormatError if a name cannot be written without quotation marks.
+  void require_plain_name(const std::string& name, const std::string& at) const;
+  /// Returns the member after a comma. It is optional if it is not required.
+  Expression following_member(const Member& member, const Expression& comma);
   /// Returns the members from number `first` on, each after a comma, and then any number of `more`, if it is not null.
-  Expression following_members(const std::vector<Member>& members, std::size_t first, const Expression* more);
-  Expression all_members(const std::vector<Member>& members, const Expression* more, const std::string& at);
+  Expression following_members(const std::vector<Member>& members, std::size_t first, const Expression* more,
+                               const Expression& comma);
+  Expression all_members(const std::vector<Member>& members, const Expression* more, const Expression& comma,
+                         const std::string& at);
+  /// Translates an object in another notation. `schema` is flat (SchemaMerger::flatten).
+  Expression compile_object_in(const SchemaJson& schema, const MemberSyntax& syntax);
 
   const SchemaDocument& document_;
   SchemaMerger merger_;
