@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "serve/embeddings.h"
 #include "tessera/base/unicode.h"
 
 namespace tessera::app {
@@ -43,6 +44,8 @@ std::vector<Json> Answer::take(std::int64_t sequence, const TextEvent& event) {
     add(s, index, *piece, chunks);
   else if (const auto* ended = std::get_if<TextEnded>(&event))
     end(s, index, *ended, chunks);
+  else if (const auto* embedding = std::get_if<TextEmbedding>(&event))
+    s.embedding = embedding->values;
   else
     error_ = std::get<TextFailed>(event).message, ++ended_;
   if (!settings_.stream) chunks.clear();
@@ -53,7 +56,7 @@ void Answer::start(Sequence& s, std::size_t index, const TextStarted& event, std
   // The prompt of several sequences is counted once, as in OpenAI's API.
   if (index % (settings_.sequences / settings_.prompts) == 0)
     prompt_tokens_ += event.prompt_tokens, cached_tokens_ += event.cached_tokens;
-  if (settings_.chat) {
+  if (is_chat()) {
     chunks.push_back(chunk(s, index, {{"role", "assistant"}, {"content", ""}}));
   } else if (index < settings_.echo.size() && !settings_.echo[index].empty()) {
     s.text = settings_.echo[index];
@@ -67,7 +70,7 @@ void Answer::add(Sequence& s, std::size_t index, const TextPiece& piece, std::ve
   generated_tokens_ += static_cast<std::int64_t>(piece.tokens.size());
   if (settings_.log_probabilities) add_log_probabilities(s, piece);
   std::string_view text = piece.text;
-  if (!settings_.chat) {
+  if (!is_chat()) {
     s.text += text;
     if (!text.empty()) chunks.push_back(chunk(s, index, text));
     return;
@@ -107,12 +110,15 @@ void Answer::end(Sequence& s, std::size_t index, const TextEnded& event, std::ve
   prompt_seconds_ += event.prompt_seconds;
   generate_seconds_ += event.generate_seconds;
   cancelled_ = cancelled_ || event.reason == StopReason::cancelled;
-  if (settings_.chat) {
+  if (is_chat()) {
     add_parts(s, index, s.thinking_splitter.flush(), chunks);
     if (s.call_splitter) add_calls(s, index, chunks);
   }
-  s.finish_reason = s.calls.empty() ? finish_reason(event.reason) : "tool_calls";
-  Json last = settings_.chat ? chunk(s, index, Json::object()) : chunk(s, index, "");
+  if (settings_.kind == AnswerKind::embeddings)
+    s.finish_reason = s.embedding.empty() ? finish_reason(event.reason) : "stop";
+  else
+    s.finish_reason = s.calls.empty() ? finish_reason(event.reason) : "tool_calls";
+  Json last = is_chat() ? chunk(s, index, Json::object()) : chunk(s, index, "");
   if (done()) last["timings"] = timings();
   chunks.push_back(std::move(last));
 }
@@ -149,7 +155,7 @@ void Answer::add_completion_log_probability(Sequence& s, const std::vector<Token
 
 void Answer::add_log_probabilities(Sequence& s, const TextPiece& piece) {
   for (const auto& of_token : piece.log_probabilities)
-    if (settings_.chat)
+    if (is_chat())
       s.log_probabilities["content"].push_back(chat_log_probability(of_token));
     else
       add_completion_log_probability(s, of_token);
@@ -164,10 +170,10 @@ Json Answer::head(const char* object) const {
 Json Answer::chunk(Sequence& s, std::size_t index, Json content) const {
   if (!settings_.stream) return nullptr;
   Json choice = {{"index", index}};
-  choice[settings_.chat ? "delta" : "text"] = std::move(content);
+  choice[is_chat() ? "delta" : "text"] = std::move(content);
   choice["logprobs"] = take_log_probabilities(s);
   choice["finish_reason"] = s.finish_reason.empty() ? Json(nullptr) : Json(s.finish_reason);
-  Json out = head(settings_.chat ? "chat.completion.chunk" : "text_completion");
+  Json out = head(is_chat() ? "chat.completion.chunk" : "text_completion");
   out["choices"] = Json::array({std::move(choice)});
   if (settings_.include_usage) out["usage"] = nullptr;
   return out;
@@ -193,19 +199,32 @@ Json Answer::timings() const {
 }
 
 Json Answer::usage_chunk() const {
-  Json out = head(settings_.chat ? "chat.completion.chunk" : "text_completion");
+  Json out = head(is_chat() ? "chat.completion.chunk" : "text_completion");
   out["choices"] = Json::array();
   out["usage"] = usage();
   return out;
 }
 
+Json Answer::embeddings() const {
+  Json data = Json::array();
+  for (std::size_t i = 0; i < sequences_.size(); ++i)
+    data.push_back({{"object", "embedding"},
+                    {"index", i},
+                    {"embedding", embedding_json(sequences_[i].embedding, settings_.is_base64)}});
+  return {{"object", "list"},
+          {"data", std::move(data)},
+          {"model", settings_.model},
+          {"usage", {{"prompt_tokens", prompt_tokens_}, {"total_tokens", prompt_tokens_}}}};
+}
+
 Json Answer::result() const {
-  Json out = head(settings_.chat ? "chat.completion" : "text_completion");
+  if (settings_.kind == AnswerKind::embeddings) return embeddings();
+  Json out = head(is_chat() ? "chat.completion" : "text_completion");
   out["choices"] = Json::array();
   for (std::size_t i = 0; i < sequences_.size(); ++i) {
     const Sequence& s = sequences_[i];
     Json choice = {{"index", i}};
-    if (settings_.chat) {
+    if (is_chat()) {
       Json message = {{"role", "assistant"}, {"content", s.text}};
       if (!s.thinking.empty()) message["reasoning_content"] = s.thinking;
       for (const ToolCall& c : s.calls) message["tool_calls"].push_back(call_json(c));

@@ -13,9 +13,11 @@
 
 namespace tessera::app {
 
+enum class AnswerKind : std::uint8_t { chat, completion, embeddings };
+
 /// What an answer depends on.
 struct AnswerSettings {
-  bool chat = true;  ///< false: a completion
+  AnswerKind kind = AnswerKind::chat;
   std::string id, model;
   std::int64_t created = 0;  ///< seconds since 1970
   bool stream = false, include_usage = false;
@@ -31,6 +33,9 @@ struct AnswerSettings {
 
   // Of a completion
   std::vector<std::string> echo;  ///< for each sequence, the text that precedes it; may be empty
+
+  // Of embeddings
+  bool is_base64 = false;  ///< as EmbeddingRequest::is_base64
 };
 
 /// The answer to one request. Contains all its sequences.
@@ -66,6 +71,7 @@ class Answer {
     bool at_start = true;
     std::string text, thinking, finish_reason;
     std::vector<ToolCall> calls;
+    std::vector<float> embedding;
     Json log_probabilities;   ///< those that are not sent yet
     std::size_t offset = 0;   ///< characters of the text of a completion
     std::int64_t tokens = 0;  ///< generated tokens
@@ -82,8 +88,11 @@ class Answer {
   Json take_log_probabilities(Sequence& s) const;
   Json head(const char* object) const;
   Json chunk(Sequence& s, std::size_t index, Json content) const;
+  Json embeddings() const;
   Json usage() const;
   Json timings() const;
+
+  bool is_chat() const { return settings_.kind == AnswerKind::chat; }
 
   AnswerSettings settings_;
   std::vector<Sequence> sequences_;

@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "serve/api_error.h"
+#include "serve/embeddings.h"
 #include "tessera/llm/chat_session.h"
 
 namespace tessera::app {
@@ -50,6 +51,7 @@ Engine::Engine(GgufFile file, LanguageModel model, const std::string& chat_templ
   defaults_.context = scheduler_.context();
   const Tokenizer& t = model_.tokenizer();
   defaults_.vocabulary = static_cast<std::int64_t>(t.size());
+  defaults_.width = model_.model().config().width;
   for (TokenId id = 0; id < defaults_.vocabulary; ++id)
     longest_token_ = std::max(longest_token_, t.decode(id, true).size());
 }
@@ -115,16 +117,31 @@ TextRequest Engine::text_request(const SamplingRequest& r) const {
   return out;
 }
 
-AnswerSettings Engine::answer_settings(const SamplingRequest& r) const {
+AnswerSettings Engine::answer_settings() const {
   AnswerSettings out;
   out.model = defaults_.model;
   out.created = std::time(nullptr);
+  out.tokenizer = &model_.tokenizer();
+  return out;
+}
+
+AnswerSettings Engine::answer_settings(const SamplingRequest& r) const {
+  AnswerSettings out = answer_settings();
   out.stream = r.stream;
   out.include_usage = r.include_usage;
   out.sequences = static_cast<std::size_t>(r.sequences);
-  out.tokenizer = &model_.tokenizer();
   out.log_probabilities = r.log_probabilities >= 0;
   return out;
+}
+
+std::vector<TokenId> Engine::prompt_tokens(const RequestPrompt& prompt, const char* field, bool parse_special) const {
+  const auto* const text = std::get_if<std::string>(&prompt);
+  if (text) require_may_fit(text->size(), field);
+  std::vector<TokenId> tokens =
+      text ? model_.tokenizer().encode(*text, {.add_special = true, .parse_special = parse_special})
+           : std::get<std::vector<TokenId>>(prompt);
+  require_fits(tokens, field);
+  return tokens;
 }
 
 PreparedRequest Engine::prepare_chat(const Json& body) const {
@@ -147,19 +164,28 @@ PreparedRequest Engine::prepare_chat(const Json& body) const {
 PreparedRequest Engine::prepare_completion(const Json& body) const {
   const CompletionRequest r = parse_completion_request(body, defaults_);
   PreparedRequest out{text_request(r), answer_settings(r)};
-  out.answer.chat = false;
+  out.answer.kind = AnswerKind::completion;
   out.answer.prompts = r.prompts.size();
   out.answer.sequences *= r.prompts.size();
-  for (const CompletionRequest::Prompt& prompt : r.prompts) {
+  for (const RequestPrompt& prompt : r.prompts) {
     const auto* const text = std::get_if<std::string>(&prompt);
-    if (text) require_may_fit(text->size(), "prompt");
-    std::vector<TokenId> tokens = text ? model_.tokenizer().encode(*text, {.add_special = true, .parse_special = true})
-                                       : std::get<std::vector<TokenId>>(prompt);
-    require_fits(tokens, "prompt");
+    std::vector<TokenId> tokens = prompt_tokens(prompt, "prompt", true);
     const std::string echo = !r.echo ? "" : text ? *text : model_.tokenizer().decode(tokens, true);
     out.answer.echo.insert(out.answer.echo.end(), static_cast<std::size_t>(r.sequences), echo);
     out.text.prompts.push_back(std::move(tokens));
   }
+  return out;
+}
+
+PreparedRequest Engine::prepare_embeddings(const Json& body) const {
+  const EmbeddingRequest r = parse_embedding_request(body, defaults_);
+  PreparedRequest out{{}, answer_settings()};
+  out.text.embeds = true;
+  out.text.salt = r.salt;
+  out.answer.kind = AnswerKind::embeddings;
+  out.answer.is_base64 = r.is_base64;
+  out.answer.prompts = out.answer.sequences = r.inputs.size();
+  for (const RequestPrompt& input : r.inputs) out.text.prompts.push_back(prompt_tokens(input, "input", false));
   return out;
 }
 

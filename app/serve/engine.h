@@ -28,6 +28,7 @@ class Engine {
   /// Parses a request and tokenises its prompt. Takes time in proportion to the prompt. Throws ApiError.
   PreparedRequest prepare_chat(const Json& body) const;
   PreparedRequest prepare_completion(const Json& body) const;
+  PreparedRequest prepare_embeddings(const Json& body) const;
 
   Json tokenize(const Json& body) const;        ///< The answer of /tokenize. Throws ApiError.
   Json detokenize(const Json& body) const;      ///< The answer of /detokenize. Throws ApiError.
@@ -46,7 +47,10 @@ class Engine {
   Chat load_chat(const std::string& name, bool tools) const;
   const Chat& chat(bool tools) const;
   ChatPrompt render(const Conversation& conversation, const std::string& tools, const std::string& arguments) const;
+  /// Returns the tokens of a prompt in the field `field`.
+  std::vector<TokenId> prompt_tokens(const RequestPrompt& prompt, const char* field, bool parse_special) const;
   TextRequest text_request(const SamplingRequest& request) const;
+  AnswerSettings answer_settings() const;
   AnswerSettings answer_settings(const SamplingRequest& request) const;
   void require_fits(const std::vector<TokenId>& prompt, const char* field) const;
   /// Rejects texts that are much too long, before time is spent on their tokens.

@@ -134,13 +134,6 @@ std::shared_ptr<const Grammar> parse_grammar(const Fields& fields) {
   return found;
 }
 
-void check_model(const Fields& fields, const RequestDefaults& defaults) {
-  const auto model = fields.string("model");
-  if (model && *model != defaults.model)
-    throw ApiError(404, fmt::format("model: there is no model with this name; this server has {}.", defaults.model),
-                   "model", "model_not_found");
-}
-
 void parse_stop(const Fields& fields, std::vector<std::string>& stop) {
   const Json* const value = fields.find("stop");
   if (!value) return;
@@ -203,8 +196,7 @@ void parse_sampling_request(const Fields& fields, const RequestDefaults& default
   out.sequences = fields.integer("n", 1, most_sequences).value_or(1);
   out.stop = defaults.stop;
   parse_stop(fields, out.stop);
-  if (const auto salt = fields.string("cache_salt"); salt && !salt->empty())
-    out.salt = std::stoull(sha256(*salt).substr(0, 16), nullptr, 16) | 1;  // 0: the cache of requests without a salt
+  out.salt = parse_salt(fields);
   out.stream = fields.boolean("stream").value_or(false);
   if (const Json* const options = fields.object("stream_options")) {
     const Fields members(*options, "stream_options.");
@@ -342,6 +334,43 @@ std::vector<TokenId> parse_tokens(const Fields& fields, const char* name, const 
   return out;
 }
 
+std::vector<RequestPrompt> parse_prompts(const Fields& fields, const char* name, std::size_t most,
+                                         std::int64_t vocabulary) {
+  const Json* const prompt = fields.find(name);
+  if (!prompt) fields.reject(name, "this field is required.");
+  // A list is either one prompt of token ids, or several prompts.
+  const bool several = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
+  const Json list = several ? *prompt : Json::array({*prompt});
+  if (list.size() > most)
+    fields.reject(name, fmt::format("there are {} texts; at most {} are allowed.", list.size(), most));
+  std::vector<RequestPrompt> out;
+  for (const Json& one : list) {
+    if (one.is_string())
+      out.emplace_back(one.get<std::string>());
+    else if (one.is_array())
+      out.emplace_back(parse_tokens(fields, name, one, vocabulary));
+    else
+      fields.reject(name, "expected a string, a list of token ids, or a list of these.");
+  }
+  return out;
+}
+
+std::uint64_t parse_salt(const Fields& fields) {
+  const auto salt = fields.string("cache_salt");
+  if (!salt || salt->empty()) return 0;
+  return std::stoull(sha256(*salt).substr(0, 16), nullptr, 16) | 1;  // 0: the cache of requests without a salt
+}
+
+void require_model(const std::string& name, const RequestDefaults& defaults) {
+  if (name != defaults.model)
+    throw ApiError(404, fmt::format("model: there is no model with this name; this server has {}.", defaults.model),
+                   "model", "model_not_found");
+}
+
+void check_model(const Fields& fields, const RequestDefaults& defaults) {
+  if (const auto model = fields.string("model")) require_model(*model, defaults);
+}
+
 ChatRequest parse_chat_request(const Json& body, const RequestDefaults& defaults) {
   const Fields fields(body);
   ChatRequest out;
@@ -374,21 +403,7 @@ CompletionRequest parse_completion_request(const Json& body, const RequestDefaul
   if (out.echo && out.log_probabilities >= 0)
     fields.reject("logprobs", "log probabilities of the prompt are not supported; do not combine echo and logprobs.",
                   "unsupported_field");
-  const Json* const prompt = fields.find("prompt");
-  if (!prompt) fields.reject("prompt", "this field is required.");
-  // A list is either one prompt of token ids, or several prompts.
-  const bool several = prompt->is_array() && !prompt->empty() && !prompt->front().is_number();
-  const Json list = several ? *prompt : Json::array({*prompt});
-  if (list.size() > most_prompts)
-    fields.reject("prompt", fmt::format("there are {} prompts; at most {} are allowed.", list.size(), most_prompts));
-  for (const Json& one : list) {
-    if (one.is_string())
-      out.prompts.emplace_back(one.get<std::string>());
-    else if (one.is_array())
-      out.prompts.emplace_back(parse_tokens(fields, "prompt", one, defaults.vocabulary));
-    else
-      fields.reject("prompt", "expected a string, a list of token ids, or a list of these.");
-  }
+  out.prompts = parse_prompts(fields, "prompt", most_prompts, defaults.vocabulary);
   return out;
 }
 

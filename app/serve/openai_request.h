@@ -30,6 +30,7 @@ struct RequestDefaults {
   std::vector<std::string> stop;      ///< additional stop strings of every request
   std::int64_t context = 0;           ///< maximum tokens of prompt and answer together
   std::int64_t vocabulary = 0;        ///< number of tokens
+  std::int64_t width = 0;             ///< number of dimensions of embeddings
 };
 
 /// The members that both kinds of requests have.
@@ -51,10 +52,11 @@ struct ChatRequest : SamplingRequest {
   bool parallel_calls = true;      ///< false: only the first tool call is returned
 };
 
+using RequestPrompt = std::variant<std::string, std::vector<TokenId>>;  ///< a text, or its tokens
+
 /// A request to /v1/completions.
 struct CompletionRequest : SamplingRequest {
-  using Prompt = std::variant<std::string, std::vector<TokenId>>;
-  std::vector<Prompt> prompts;
+  std::vector<RequestPrompt> prompts;
   bool echo = false;
 };
 
@@ -72,5 +74,14 @@ std::string parse_tools(const Fields& fields);
 std::string parse_template_arguments(const Fields& fields);
 /// Parses a list of token ids. Throws ApiError 400, also if a token is not in the vocabulary.
 std::vector<TokenId> parse_tokens(const Fields& fields, const char* name, const Json& list, std::int64_t vocabulary);
+/// Parses a prompt or a list of up to `most` prompts. Throws ApiError 400.
+std::vector<RequestPrompt> parse_prompts(const Fields& fields, const char* name, std::size_t most,
+                                         std::int64_t vocabulary);
+/// Parses "cache_salt". Returns 0 if there is none. Throws ApiError 400.
+std::uint64_t parse_salt(const Fields& fields);
+/// Throws ApiError 404 if this is not the name of the server's model.
+void require_model(const std::string& name, const RequestDefaults& defaults);
+/// Parses "model". Throws ApiError 400, or 404 if it is not the server's model.
+void check_model(const Fields& fields, const RequestDefaults& defaults);
 
 }  // namespace tessera::app

@@ -28,6 +28,7 @@ ApiError stopping_error() { return ApiError(503, "The server is stopping.", {}, 
 
 struct Service::Route {
   const char* method = "POST";
+  const char* kind = "";  ///< in the log
   Json (Engine::*compute)(const Json&) const = nullptr;
   PreparedRequest (Engine::*prepare)(const Json&) const = nullptr;
 };
@@ -40,8 +41,9 @@ const std::map<std::string, Service::Route>& Service::routes() {
       {"/tokenize", {.compute = &Engine::tokenize}},
       {"/detokenize", {.compute = &Engine::detokenize}},
       {"/apply-template", {.compute = &Engine::apply_template}},
-      {"/v1/chat/completions", {.prepare = &Engine::prepare_chat}},
-      {"/v1/completions", {.prepare = &Engine::prepare_completion}},
+      {"/v1/chat/completions", {.kind = "chat", .prepare = &Engine::prepare_chat}},
+      {"/v1/completions", {.kind = "completion", .prepare = &Engine::prepare_completion}},
+      {"/v1/embeddings", {.kind = "embedding", .prepare = &Engine::prepare_embeddings}},
   };
   return all;
 }
@@ -89,7 +91,7 @@ HttpResponse Service::answer(const HttpRequest& request, std::unique_ptr<Reply>&
   if (route->second.compute)
     compute(request, std::move(reply), route->second.compute);
   else
-    start_text(request, std::move(reply), route->second.prepare);
+    start_text(request, std::move(reply), route->second);
   return {};
 }
 
@@ -126,15 +128,14 @@ void Service::compute(const HttpRequest& request, std::unique_ptr<Reply> reply,
       });
 }
 
-void Service::start_text(const HttpRequest& request, std::unique_ptr<Reply> reply,
-                         PreparedRequest (Engine::*prepare)(const Json&) const) {
+void Service::start_text(const HttpRequest& request, std::unique_ptr<Reply> reply, const Route& route) {
   const Number number = next_number_++;
   Pending& pending = pending_[number];
   pending.reply = std::move(reply);
   pending.headers = cors_headers(options_.access, request);
-  pending.kind = request.path == "/v1/chat/completions" ? "chat" : "completion";
+  pending.kind = route.kind;
   pending.reply->on_lost([this, number] { lose(number); });
-  worker_.add([this, number, body = request.body, prepare, engine = engine_.get()] {
+  worker_.add([this, number, body = request.body, prepare = route.prepare, engine = engine_.get()] {
     try {
       const auto prepared = std::make_shared<PreparedRequest>((engine->*prepare)(parse_body(body)));
       server_.post([this, number, prepared] { submit(number, *prepared); });
@@ -152,7 +153,9 @@ void Service::submit(Number number, PreparedRequest& request) {
   if (at == pending_.end()) return;  // the client is lost
   if (stopping_) return fail_request(number, stopping_error(), RequestOutcome::rejected);
   Pending& pending = at->second;
-  request.answer.id = random_id(request.answer.chat ? "chatcmpl" : "cmpl");
+  request.answer.id = random_id(request.answer.kind == AnswerKind::chat         ? "chatcmpl"
+                                : request.answer.kind == AnswerKind::completion ? "cmpl"
+                                                                                : "embd");
   pending.answer.emplace(std::move(request.answer));
   request.text.on_event = [this, number](std::int64_t sequence, const TextEvent& event) {
     server_.post([this, number, sequence, event] { take(number, sequence, event); });

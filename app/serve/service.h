@@ -40,7 +40,7 @@ class Service {
  private:
   using Clock = std::chrono::steady_clock;
   using Number = std::uint64_t;
-  /// A request for text that has not been answered yet.
+  /// A request for text or embeddings that has not been answered yet.
   struct Pending {
     std::unique_ptr<Reply> reply;
     std::vector<std::pair<std::string, std::string>> headers;
@@ -56,8 +56,7 @@ class Service {
   HttpResponse answer(const HttpRequest& request, std::unique_ptr<Reply>& reply);
   HttpResponse health() const;
   void compute(const HttpRequest& request, std::unique_ptr<Reply> reply, Json (Engine::*function)(const Json&) const);
-  void start_text(const HttpRequest& request, std::unique_ptr<Reply> reply,
-                  PreparedRequest (Engine::*prepare)(const Json&) const);
+  void start_text(const HttpRequest& request, std::unique_ptr<Reply> reply, const Route& route);
   void submit(Number number, PreparedRequest& request);
   void take(Number number, std::int64_t sequence, const TextEvent& event);
   void measure(Pending& pending, const TextEvent& event);

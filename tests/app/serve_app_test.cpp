@@ -158,7 +158,7 @@ TEST(Documents, CommandsOfServeMdPrintTheDocumentedOutput) {
     else if (inside)
       commands.back().second += line + "\n";
   }
-  ASSERT_EQ(commands.size(), 7u);
+  ASSERT_EQ(commands.size(), 8u);
   ASSERT_EQ(commands[0].first, "tessera serve " + model + " --template chatml");
   EXPECT_EQ(commands[0].second, "listening on http://127.0.0.1:8080\n");
   const Outcome o = serve({"--template", "chatml"}, [&](std::uint16_t port) {

@@ -7,6 +7,7 @@
 
 #include "serve/access.h"
 #include "serve/api_error.h"
+#include "serve/embeddings.h"
 #include "serve/metrics.h"
 #include "serve/openai_request.h"
 #include "tests/support/errors.h"
@@ -14,7 +15,7 @@
 namespace tessera::app {
 namespace {
 
-RequestDefaults defaults() { return {.model = "m", .sampling = {}, .context = 1000, .vocabulary = 50}; }
+RequestDefaults defaults() { return {.model = "m", .sampling = {}, .context = 1000, .vocabulary = 50, .width = 3}; }
 
 /// Adds members to a valid request.
 Json chat(const std::string& members = "{}") {
@@ -94,7 +95,7 @@ TEST(ServeRequest, ReadsPrompts) {
   const auto prompts = [](const std::string& value) {
     return parsed_completion("{\"prompt\": " + value + "}").prompts;
   };
-  using Prompt = CompletionRequest::Prompt;
+  using Prompt = RequestPrompt;
   using Tokens = std::vector<TokenId>;
   EXPECT_EQ(prompts(R"("a")"), (std::vector<Prompt>{"a"}));
   EXPECT_EQ(prompts(R"(["a", "b"])"), (std::vector<Prompt>{"a", "b"}));
@@ -201,6 +202,36 @@ TEST(ServeRequest, RejectsInvalidFields) {
       {R"({"max_tokens": -1})", "max_tokens", "from 0"},
   };
   for (const Case& c : completions) check(c, parsed_completion);
+  const std::vector<Case> embeddings = {
+      {R"({"input": null})", "input", "required"},
+      {R"({"input": {}})", "input", "expected a string"},
+      {R"({"input": [50]})", "input", "from 0 to 49"},
+      {R"({"input": "a", "model": "other"})", "model", "this server has m", 404},
+      {R"({"input": "a", "dimensions": 2})", "dimensions", "have 3 dimensions"},
+      {R"({"input": "a", "encoding_format": "int8"})", "encoding_format", "base64"},
+      {R"({"input": "a", "truncate_prompt_tokens": 5})", "truncate_prompt_tokens", "not supported"},
+      {R"({"input": "a", "embd_normalize": -1})", "embd_normalize", "not supported"},
+      {R"({"input": "a", "normalize": false})", "normalize", "not supported"},
+      {"{\"input\": " + json_text(std::vector<std::string>(2049, "a")) + "}", "input", "at most 2048"},
+  };
+  for (const Case& c : embeddings)
+    check(c, [](const std::string& body) { parse_embedding_request(Json::parse(body), defaults()); });
+}
+
+TEST(ServeRequest, ReadsAndFormatsEmbeddings) {
+  const auto parsed = [](const std::string& body) { return parse_embedding_request(Json::parse(body), defaults()); };
+  const EmbeddingRequest r =
+      parsed(R"({"input": ["a", "b"], "encoding_format": "base64", "dimensions": 3, "normalize": true, "user": "x"})");
+  EXPECT_EQ(r.inputs, (std::vector<RequestPrompt>{"a", "b"}));
+  EXPECT_TRUE(r.is_base64);
+  EXPECT_EQ(parsed(R"({"input": [[1, 2], [3]]})").inputs,
+            (std::vector<RequestPrompt>{std::vector<TokenId>{1, 2}, std::vector<TokenId>{3}}));
+  const std::vector<float> values = {1, -0.5, 0};
+  EXPECT_EQ(json_text(embedding_json(values, false)), "[1.0,-0.5,0.0]");
+  // python3 -c 'import base64, struct; print(base64.b64encode(struct.pack("<3f", 1, -0.5, 0)))'
+  EXPECT_EQ(embedding_json(values, true), "AACAPwAAAL8AAAAA");
+  EXPECT_EQ(embedding_json(std::span(values).first(1), true), "AACAPw==");
+  EXPECT_EQ(embedding_json(std::span(values).first(2), true), "AACAPwAAAL8=");
 }
 
 TEST(ServeRequest, BodiesMustBeJsonObjectsOfLimitedDepth) {

@@ -349,7 +349,8 @@ TEST(Serve, ErrorsHaveOpenAisShape) {
   const std::string long_chat = chat({{"messages", {{{"role", "user"}, {"content", words}}}}}).dump();
   const std::vector<Case> cases = {
       {"GET", "/nothing", "", 404, "", "nothing at this path"},
-      {"POST", "/v1/embeddings", "{}", 404, "", "Embeddings"},
+      {"POST", "/v1/embeddings", "{}", 400, "input", "required"},
+      {"POST", "/v1/embeddings", json{{"input", words}}.dump(), 400, "input", "2001 tokens"},
       {"GET", "/v1/chat/completions", "", 405, "", "POST"},
       {"POST", "/health", "{}", 405, "", "GET"},
       {"HEAD", "/health", "", 405, "", ""},
@@ -405,6 +406,34 @@ TEST(Serve, AnswersFillTheContextButNotMore) {
     EXPECT_EQ(j["usage"]["total_tokens"], 1024);
     EXPECT_EQ(j["choices"][0]["finish_reason"], "length");
   }
+}
+
+TEST(Serve, EmbedsTexts) {
+  const json j = shipped().post("/v1/embeddings", {{"model", "pgdocs"}, {"input", "The index"}}).json();
+  EXPECT_EQ(j["object"], "list");
+  EXPECT_EQ(j["model"], "pgdocs");
+  EXPECT_EQ(j["usage"], (json{{"prompt_tokens", 3}, {"total_tokens", 3}}));
+  ASSERT_EQ(j["data"].size(), 1u);
+  EXPECT_EQ(j["data"][0]["object"], "embedding");
+  const auto values = j["data"][0]["embedding"].get<std::vector<double>>();
+  double squares = 0;
+  for (const double v : values) squares += v * v;
+  EXPECT_NEAR(squares, 1, 1e-5);
+  // Several inputs, also as tokens, in order; and numbers as base64.
+  const json tokens = shipped().post("/tokenize", {{"content", "The index"}, {"add_special", true}}).json()["tokens"];
+  const json both = shipped().post("/v1/embeddings", {{"input", {json::array({384}), tokens}}}).json();
+  ASSERT_EQ(both["data"].size(), 2u);
+  EXPECT_EQ(both["data"][1]["index"], 1);
+  EXPECT_EQ(both["data"][1]["embedding"], j["data"][0]["embedding"]);
+  EXPECT_NE(both["data"][0]["embedding"], j["data"][0]["embedding"]);
+  EXPECT_EQ(both["usage"]["prompt_tokens"], 4);
+  const json packed =
+      shipped().post("/v1/embeddings", {{"input", "The index"}, {"encoding_format", "base64"}}).json()["data"][0];
+  EXPECT_EQ(packed["embedding"].get<std::string>().size(), (values.size() * 4 + 2) / 3 * 4);
+  // Text that looks like a special token is text.
+  const json plain = shipped().post("/v1/embeddings", {{"input", "<|endoftext|>"}}).json();
+  EXPECT_GT(plain["usage"]["prompt_tokens"], 2);
+  EXPECT_NE(shipped().log().find(" embedding 200 completed "), std::string::npos);
 }
 
 TEST(Serve, LogHasOneLinePerRequestWithoutItsText) {
