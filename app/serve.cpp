@@ -70,12 +70,9 @@ AccessRules access_rules(const ServeArguments& o, bool loopback) {
 }
 
 /// Loads the model. Called on a thread of its own, so that the server answers meanwhile.
-std::unique_ptr<Engine> load_engine(ServeArguments& o) {
+std::unique_ptr<Engine> load_engine(ServeArguments& o, GgufFile file) {
   const auto [devices, why] = where(o, false);
   const DeviceScope scope(devices.front());
-  GgufFile file = open_model(o.model);
-  // Report a wrong name before the weights are read.
-  if (!o.chat_template.empty()) ChatTemplate::of(file, o.chat_template);
   RequestDefaults defaults{.model = o.alias, .sampling = o.merge_sampling(sampling_of(file)), .stop = o.generate.stop};
   if (o.has_seed) defaults.seed = o.generate.sampling.seed;
   SchedulerOptions options{.context = o.context ? o.context : default_context(file, devices, o.generate),
@@ -105,6 +102,9 @@ void handle_signals(HttpServer& server, Service& service, const bool& loaded) {
 int run_serve(ServeArguments o) {
   o.begin();
   if (o.alias.empty()) o.alias = std::filesystem::path(o.model).stem().string();
+  // Errors in the options are reported before the server listens.
+  GgufFile file = open_model(o.model);
+  if (!o.chat_template.empty()) ChatTemplate::of(file, o.chat_template);
   std::unique_ptr<Service> service;
   HttpServer server(o.host, o.port, {}, [&](const HttpRequest& request, std::unique_ptr<Reply> reply) {
     service->handle(request, std::move(reply));
@@ -121,7 +121,7 @@ int run_serve(ServeArguments o) {
   std::exception_ptr error;
   std::thread loader([&] {
     try {
-      const auto engine = std::make_shared<std::unique_ptr<Engine>>(load_engine(o));
+      const auto engine = std::make_shared<std::unique_ptr<Engine>>(load_engine(o, std::move(file)));
       server.post([&, engine] {
         service->set_engine(std::move(*engine));
         loaded = true;

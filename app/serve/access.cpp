@@ -39,13 +39,14 @@ bool is_allowed(const AccessRules& rules, const std::string& origin) {
 
 std::vector<std::string> parse_keys(std::string_view text) {
   std::vector<std::string> keys;
-  while (!text.empty()) {
+  for (std::size_t number = 1; !text.empty(); ++number) {
     std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.empty() || line.starts_with('#')) continue;
     if (!std::ranges::all_of(line, [](char c) { return c > ' ' && c < 127; }))
       fail<ArgumentError>({.operation = "serve",
+                           .with = {{"line", std::to_string(number)}},
                            .wrong = "a key contains a space or a character that is not printable ASCII",
                            .remedy = "Write one key on each line"});
     keys.emplace_back(line);

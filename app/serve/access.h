@@ -18,7 +18,8 @@ struct AccessRules {
 };
 
 /// Reads keys, one per line. Empty lines and lines that begin with # are ignored. Throws ArgumentError if there is no
-/// key, or if a key contains a space or a character that is not printable ASCII. Errors do not contain the keys.
+/// key, or if a key contains a space or a character that is not printable ASCII. Errors contain the number of the line,
+/// but not the keys.
 std::vector<std::string> parse_keys(std::string_view text);
 
 /// Throws ApiError 403 if a web page that is not permitted may have caused the request. A browser sends the page's

@@ -10,6 +10,7 @@ namespace tessera::app {
 namespace {
 
 const char* finish_reason(StopReason reason) {
+  if (reason == StopReason::cancelled) return "cancelled";  // only in the log: clients receive an error
   return reason == StopReason::max_tokens || reason == StopReason::context_full ? "length" : "stop";
 }
 

@@ -217,13 +217,15 @@ Json Engine::apply_template(const Json& body) const {
   return {{"prompt", prompt.text}, {"tokens", prompt.tokens}};
 }
 
-Json Engine::models() const {
-  const Json model = {{"id", defaults_.model},
-                      {"object", "model"},
-                      {"created", created_},
-                      {"owned_by", "tessera"},
-                      {"max_model_len", defaults_.context}};
-  return {{"object", "list"}, {"data", Json::array({model})}};
+Json Engine::models() const { return {{"object", "list"}, {"data", Json::array({model(defaults_.model)})}}; }
+
+Json Engine::model(const std::string& name) const {
+  require_model(name, defaults_);
+  return {{"id", defaults_.model},
+          {"object", "model"},
+          {"created", created_},
+          {"owned_by", "tessera"},
+          {"max_model_len", defaults_.context}};
 }
 
 }  // namespace tessera::app

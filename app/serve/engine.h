@@ -34,6 +34,8 @@ class Engine {
   Json detokenize(const Json& body) const;      ///< The answer of /detokenize. Throws ApiError.
   Json apply_template(const Json& body) const;  ///< The answer of /apply-template. Throws ApiError.
   Json models() const;                          ///< The answer of /v1/models.
+  /// The answer of /v1/models/{name}. Throws ApiError 404 if it is not the name of the model.
+  Json model(const std::string& name) const;
 
   Scheduler& scheduler() { return scheduler_; }
   const RequestDefaults& defaults() const { return defaults_; }

@@ -4,6 +4,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <charconv>
 #include <random>
 
 #include "serve/api_error.h"
@@ -21,6 +22,22 @@ std::string random_id(const char* prefix) {
 }
 
 std::string event_text(const Json& chunk) { return fmt::format("data: {}\n\n", json_text(chunk)); }
+
+/// Decodes a part of a path. Invalid sequences are kept.
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    unsigned code = 0;
+    const char* const digits = text.data() + i + 1;
+    const bool is_code =
+        text[i] == '%' && i + 2 < text.size() && std::from_chars(digits, digits + 2, code, 16).ptr == digits + 2;
+    out += is_code ? static_cast<char>(code) : text[i];
+    if (is_code) i += 2;
+  }
+  return out;
+}
+
+constexpr std::string_view model_prefix = "/v1/models/";
 
 ApiError stopping_error() { return ApiError(503, "The server is stopping.", {}, "server_stopping"); }
 
@@ -70,14 +87,13 @@ void Service::handle(const HttpRequest& request, std::unique_ptr<Reply> reply) {
 HttpResponse Service::answer(const HttpRequest& request, std::unique_ptr<Reply>& reply) {
   check_browser(options_.access, request);
   if (request.method == "OPTIONS" && request.origin) return {.status = 204};
-  const auto route = routes().find(request.path);
-  if (route == routes().end()) {
-    if (request.path == "/v1/embeddings") throw ApiError(404, "Embeddings are not supported.", {}, "not_supported");
-    throw ApiError(404, "There is nothing at this path.", {}, "unknown_path");
-  }
-  if (request.method != route->second.method) {
+  const bool is_one_model = request.path.starts_with(model_prefix);
+  const auto route = routes().find(is_one_model ? "/v1/models" : request.path);
+  if (route == routes().end()) throw ApiError(404, "There is nothing at this path.", {}, "unknown_path");
+  const bool is_get = std::string_view(route->second.method) == "GET";
+  if (request.method != route->second.method && !(is_get && request.method == "HEAD")) {
     HttpResponse out = ApiError(405, fmt::format("Use {} for this path.", route->second.method)).response();
-    out.headers.emplace_back("Allow", route->second.method);
+    out.headers.emplace_back("Allow", is_get ? "GET, HEAD" : "POST");
     return out;
   }
   if (request.path == "/health") return health();
@@ -87,6 +103,8 @@ HttpResponse Service::answer(const HttpRequest& request, std::unique_ptr<Reply>&
                                   server_.connections()),
             .content_type = "text/plain; version=0.0.4; charset=utf-8"};
   require_engine();
+  if (is_one_model)
+    return {.body = json_text(engine_->model(percent_decoded(request.path.substr(model_prefix.size()))))};
   if (request.path == "/v1/models") return {.body = json_text(engine_->models())};
   if (route->second.compute)
     compute(request, std::move(reply), route->second.compute);

@@ -23,7 +23,7 @@ namespace tessera::app {
 struct ServiceOptions {
   AccessRules access;
   std::chrono::milliseconds stop_time{10'000};            ///< how long shut_down() waits for running requests
-  std::function<void(const std::string& line)> log = {};  ///< receives one line for each request for text
+  std::function<void(const std::string& line)> log = {};  ///< receives one line for each request that is logged
 };
 
 /// Answers requests. All functions are called on the server's thread, and the server must outlive the service.

@@ -99,6 +99,7 @@ TEST(ServeProgram, RejectsUnsafeOrInvalidOptions) {
   const TemporaryFolder folder;
   write_file(folder / "keys", "key\n");
   write_file(folder / "empty", "\n");
+  write_file(folder / "bad", "key\nother key\n");
   const auto with = [](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {"serve", model, "--port", "0"});
     return run(arguments);
@@ -109,11 +110,14 @@ TEST(ServeProgram, RejectsUnsafeOrInvalidOptions) {
   EXPECT_TRUE(fails(with({"--cors", "http://localhost:3000/"}), 1, {"--cors", "no origin"}));
   EXPECT_TRUE(fails(with({"--api-key-file", folder / "empty"}), 1, {"no API key"}));
   EXPECT_TRUE(fails(with({"--api-key-file", folder / "missing"}), 1, {"missing"}));
+  EXPECT_TRUE(fails(with({"--api-key-file", folder / "bad"}), 1, {"line = 2"}));
   EXPECT_TRUE(fails(with({"--api-key-file", folder / "keys", "--no-key"}), 2, {"--no-key"}));
   EXPECT_TRUE(fails(run({"serve", model, "--port", "65536"}), 2, {"--port"}));
   EXPECT_TRUE(fails(with({"--parallel", "0"}), 2, {"--parallel"}));
-  EXPECT_TRUE(fails(run({"serve", "missing.gguf", "--port", "0"}), 1, {"missing.gguf"}));
-  EXPECT_TRUE(fails(with({"--template", "none"}), 1, {"has a chat template with this name", "none"}));
+  const Outcome missing = run({"serve", "missing.gguf", "--port", "0"}), unknown = with({"--template", "none"});
+  EXPECT_TRUE(fails(missing, 1, {"missing.gguf"}));
+  EXPECT_TRUE(fails(unknown, 1, {"has a chat template with this name", "none"}));
+  EXPECT_EQ(missing.out + unknown.out, "") << "before the server listens";
 }
 
 /// A curl command of the page: curl -s[N] URL [-d 'BODY'] [| jq -r PATH].

@@ -311,7 +311,7 @@ TEST(ServeAccess, ChecksKeys) {
     EXPECT_FALSE(accepts(bad)) << bad;
   EXPECT_NO_THROW(check_key({}, {}));
   test::expect_throw<ArgumentError>([] { parse_keys("# none\n"); }, {"no API key"});
-  test::expect_throw<ArgumentError>([] { parse_keys("a b"); }, {"space"});
+  test::expect_throw<ArgumentError>([] { parse_keys("# c\nk\n\na b\n"); }, {"line = 4", "space"});
 }
 
 TEST(ServeAccess, ChecksHostAndOrigin) {

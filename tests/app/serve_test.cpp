@@ -351,9 +351,12 @@ TEST(Serve, ErrorsHaveOpenAisShape) {
       {"GET", "/nothing", "", 404, "", "nothing at this path"},
       {"POST", "/v1/embeddings", "{}", 400, "input", "required"},
       {"POST", "/v1/embeddings", json{{"input", words}}.dump(), 400, "input", "2001 tokens"},
+      {"GET", "/v1/models/other", "", 404, "model", "pgdocs"},
+      {"GET", "/v1/models/", "", 404, "model", "pgdocs"},
+      {"POST", "/v1/models/pgdocs", "{}", 405, "", "GET"},
       {"GET", "/v1/chat/completions", "", 405, "", "POST"},
       {"POST", "/health", "{}", 405, "", "GET"},
-      {"HEAD", "/health", "", 405, "", ""},
+      {"HEAD", "/v1/completions", "", 405, "", ""},
       {"POST", "/v1/chat/completions", "{", 400, "", "not valid JSON"},
       {"POST", "/v1/chat/completions", "", 400, "", "not valid JSON"},
       {"POST", "/v1/chat/completions", "{}", 400, "messages", "at least one"},
@@ -389,7 +392,24 @@ TEST(Serve, ErrorsHaveOpenAisShape) {
     // The connection can be used for another request.
     EXPECT_EQ(client.request("GET", "/health").status, 200);
   }
-  EXPECT_EQ(shipped().request("PUT", "/v1/models").headers.at("allow"), "GET");
+  EXPECT_EQ(shipped().request("PUT", "/v1/models").headers.at("allow"), "GET, HEAD");
+  EXPECT_EQ(shipped().request("PUT", "/v1/completions").headers.at("allow"), "POST");
+}
+
+TEST(Serve, DescribesItsModelAndAnswersHead) {
+  const json list = shipped().request("GET", "/v1/models").json();
+  const json one = shipped().request("GET", "/v1/models/pg%64ocs").json();
+  EXPECT_EQ(one, list["data"][0]);
+  EXPECT_EQ(one["id"], "pgdocs");
+  for (const std::string path : {"/health", "/v1/models"}) {
+    HttpClient client(shipped().port());
+    const std::size_t length = client.request("GET", path).body.size();
+    client.send(HttpClient::text("HEAD", path));
+    while (client.received().find("\r\n\r\n") == std::string::npos) client.read_some();
+    EXPECT_TRUE(client.received().starts_with("HTTP/1.1 200")) << client.received();
+    EXPECT_NE(client.received().find("Content-Length: " + std::to_string(length)), std::string::npos);
+    EXPECT_TRUE(client.received().ends_with("\r\n\r\n")) << "a body after the head";
+  }
 }
 
 TEST(Serve, AnswersFillTheContextButNotMore) {
@@ -555,6 +575,8 @@ TEST(Serve, ShutDownFinishesThenCancels) {
   const HttpAnswer a = waits.read_answer();
   EXPECT_EQ(a.status, 503);
   EXPECT_EQ(a.headers.at("connection"), "close");
+  EXPECT_NE(server.log().find("finish=cancelled"), std::string::npos) << server.log();
+  EXPECT_EQ(server.log().find("finish=stop"), std::string::npos) << server.log();
   EXPECT_THROW(HttpClient{server.port()}, std::runtime_error) << "accepts no more connections";
 }
 
