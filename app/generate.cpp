@@ -237,6 +237,12 @@ int run_generate(GenerateArguments o) {
     print_stats(model);
   if (verified) eprint("\nkernels rerun on {}:\n{}", to_string(*reference), to_string(*verified));
   if (verified && !verified->agrees()) return failed;
+  const bool is_full = r.reason == StopReason::max_tokens || r.reason == StopReason::context_full;
+  if (o.generate.grammar && is_full && !o.generate.grammar->matches(r.text))
+    fail<ArgumentError>({.operation = "generate",
+                         .with = {{"tokens", std::to_string(r.tokens.size())}},
+                         .wrong = "the text was cut off before it was complete",
+                         .remedy = r.reason == StopReason::max_tokens ? "Increase --tokens" : "Increase --ctx"});
   return stop_requested() ? interrupt_code() : success;
 }
 

@@ -471,6 +471,17 @@ TEST(Generate, FollowsGrammarsAndSchemas) {
       R"({"type": "object", "properties": {"n": {"type": "integer", "maximum": 9, "minimum": 1}}, "required": ["n"]})");
   const json v = json::parse(with("--json-schema", schema).out);
   EXPECT_TRUE(v["n"] >= 1 && v["n"] <= 9 && v.size() == 1) << v;
+  // A text that is cut off is an error, unless it matches.
+  ASSERT_EQ(base[7], "60");
+  base[7] = "1";
+  base.push_back("-q");
+  for (const auto& [rule, is_cut] : {std::pair("\" \" [a-z]* \".\"", true), {"\" \" [a-z]*", false}}) {
+    write_file(grammar, std::string("root ::= ") + rule + "\n");
+    const Outcome o = with("--grammar", grammar);
+    EXPECT_TRUE(o.out.starts_with(" ")) << o.out;
+    EXPECT_EQ(o.code, is_cut ? 1 : 0) << o.err;
+    EXPECT_EQ(o.err.find("the text was cut off") != std::string::npos, is_cut) << o.err;
+  }
   // Errors are reported before the model is loaded.
   write_file(grammar, "root ::= a\n");
   write_file(schema, R"({"items": {"minContains": 1}})");
