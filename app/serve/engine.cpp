@@ -9,6 +9,7 @@
 #include "serve/api_error.h"
 #include "serve/embeddings.h"
 #include "tessera/llm/chat_session.h"
+#include "tessera/llm/tool_grammar.h"
 
 namespace tessera::app {
 namespace {
@@ -59,6 +60,7 @@ Engine::Engine(GgufFile file, LanguageModel model, const std::string& chat_templ
 Engine::Chat Engine::load_chat(const std::string& name, bool tools) const {
   Chat out{ChatTemplate::of(file_, name, tools), {}};
   set_chat_ends(out.ends, out.form, model_.tokenizer(), tools);
+  if (tools) out.calls = detect_tool_call_syntax(out.form, model_.tokenizer());
   return out;
 }
 
@@ -134,6 +136,26 @@ AnswerSettings Engine::answer_settings(const SamplingRequest& r) const {
   return out;
 }
 
+std::shared_ptr<const Grammar> Engine::call_grammar(const ChatRequest& r, const Chat& chat,
+                                                    std::optional<std::size_t> thinking) const {
+  if (!chat.calls)
+    throw ApiError(400,
+                   "tool_choice: the model's chat template writes tool calls in a syntax that is not supported for "
+                   "required calls. Use \"auto\".",
+                   "tool_choice", "unsupported_field");
+  ToolGrammar grammar(*chat.calls);
+  for (const CallableFunction& f : r.required) try {
+      grammar.add(f.name, f.parameters, "parameters");
+    } catch (const FormatError& e) {
+      throw ApiError(400, fmt::format("{}: {}", f.path, e.what()), f.path, "invalid_grammar");
+    }
+  try {
+    return grammar.compile(r.parallel_calls && !r.is_named, thinking);
+  } catch (const FormatError& e) {
+    throw ApiError(400, fmt::format("tools: {}", e.what()), "tools", "invalid_grammar");
+  }
+}
+
 std::vector<TokenId> Engine::prompt_tokens(const RequestPrompt& prompt, const char* field, bool parse_special) const {
   const auto* const text = std::get_if<std::string>(&prompt);
   if (text) require_may_fit(text->size(), field);
@@ -153,6 +175,7 @@ PreparedRequest Engine::prepare_chat(const Json& body) const {
   const Chat& chosen = chat(!r.tools.empty());
   out.text.stop.insert(out.text.stop.end(), chosen.ends.stop.begin(), chosen.ends.stop.end());
   out.text.shown = chosen.ends.shown;
+  if (!r.required.empty()) out.text.grammar = call_grammar(r, chosen, prompt.thinking);
   out.text.prompts = {std::move(prompt.tokens)};
   out.answer.thinking = prompt.thinking;
   if (!r.tools.empty()) out.answer.call_forms = chosen.form.call_forms();
@@ -213,7 +236,7 @@ Json Engine::detokenize(const Json& body) const {
 
 Json Engine::apply_template(const Json& body) const {
   const Fields fields(body);
-  const ChatPrompt prompt = render(parse_messages(fields), parse_tools(fields), parse_template_arguments(fields));
+  const ChatPrompt prompt = render(parse_messages(fields), parse_tools(fields).tools, parse_template_arguments(fields));
   return {{"prompt", prompt.text}, {"tokens", prompt.tokens}};
 }
 

@@ -8,6 +8,7 @@
 #include "serve/answer.h"
 #include "serve/openai_request.h"
 #include "tessera/llm/scheduler.h"
+#include "tessera/llm/tool_call_syntax.h"
 
 namespace tessera::app {
 
@@ -45,10 +46,14 @@ class Engine {
   struct Chat {
     ChatTemplate form;
     GenerateOptions ends;  ///< set by set_chat_ends()
+    std::optional<ToolCallSyntax> calls = {};
   };
   Chat load_chat(const std::string& name, bool tools) const;
   const Chat& chat(bool tools) const;
   ChatPrompt render(const Conversation& conversation, const std::string& tools, const std::string& arguments) const;
+  /// Returns the grammar of answers that call one of the required functions.
+  std::shared_ptr<const Grammar> call_grammar(const ChatRequest& request, const Chat& chat,
+                                              std::optional<std::size_t> thinking) const;
   /// Returns the tokens of a prompt in the field `field`.
   std::vector<TokenId> prompt_tokens(const RequestPrompt& prompt, const char* field, bool parse_special) const;
   TextRequest text_request(const SamplingRequest& request) const;

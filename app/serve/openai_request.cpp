@@ -268,6 +268,22 @@ ChatMessage parse_message(const Fields& message, const Conversation& before) {
   return out;
 }
 
+/// Returns the name in {"type": "function", "function": {"name": ...}}.
+std::string parse_named_choice(const Fields& fields, const Json& choice) {
+  if (!choice.is_object())
+    fields.reject("tool_choice",
+                  R"(expected "auto", "none", "required", or {"type": "function", "function": {"name": ...}}.)");
+  const Fields members(choice, fields.path("tool_choice."));
+  if (members.string("type") != "function")
+    members.reject("type", R"(only "function" is supported.)", "unsupported_field");
+  const Json* const function = members.object("function");
+  if (!function) members.reject("function", "this field is required.");
+  const Fields parts(*function, members.path("function."));
+  const auto name = parts.string("name");
+  if (!name) parts.reject("name", "this field is required.");
+  return *name;
+}
+
 bool is_plain_text(const std::string& text) {
   return text.size() <= 256 && std::ranges::all_of(text, [](char c) {
            return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
@@ -288,20 +304,38 @@ Conversation parse_messages(const Fields& fields) {
   return out;
 }
 
-std::string parse_tools(const Fields& fields) {
-  const Json* const choice = fields.find("tool_choice");
-  if (choice && *choice != "auto" && *choice != "none")
-    fields.reject("tool_choice", std::string(R"(only "auto" and "none" are supported. )") + no_grammar,
-                  "unsupported_field");
+ToolRequest parse_tools(const Fields& fields) {
+  ToolRequest out;
   const Json* const tools = fields.list("tools");
-  if (!tools || tools->empty()) return {};
-  std::string out;
-  try {
-    out = tools_of_json(json_text(*tools), "tools");
-  } catch (const FormatError& e) {
-    fields.reject("tools", e.what());
+  if (tools && !tools->empty()) try {
+      out.tools = tools_of_json(json_text(*tools), "tools");
+    } catch (const FormatError& e) {
+      fields.reject("tools", e.what());
+    }
+  const Json* const choice = fields.find("tool_choice");
+  if (!choice || *choice == "auto") return out;
+  if (*choice == "none") return {};
+  const std::optional<std::string> name =
+      *choice == "required" ? std::nullopt : std::optional(parse_named_choice(fields, *choice));
+  if (out.tools.empty()) fields.reject("tool_choice", "there are no tools.");
+  const Json all = Json::parse(out.tools);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Json& function = all[i]["function"];
+    if (name && function["name"] != *name) continue;
+    out.required.push_back({function["name"].get<std::string>(),
+                            function.contains("parameters") ? json_text(function["parameters"]) : std::string(),
+                            fmt::format("tools[{}].function.parameters", i)});
   }
-  return choice && *choice == "none" ? std::string() : out;
+  out.is_named = name.has_value();
+  if (out.required.empty()) fields.reject("tool_choice", "there is no tool with this name.");
+  std::size_t bytes = 0;
+  for (const CallableFunction& f : out.required) bytes += f.parameters.size();
+  if (out.required.size() > most_required_tools || bytes > most_required_bytes)
+    fields.reject("tools",
+                  fmt::format("there are {} tools with {} bytes of parameters; if a call is required, at most {} "
+                              "tools and {} bytes are allowed.",
+                              out.required.size(), bytes, most_required_tools, most_required_bytes));
+  return out;
 }
 
 std::string parse_template_arguments(const Fields& fields) {
@@ -384,7 +418,7 @@ ChatRequest parse_chat_request(const Json& body, const RequestDefaults& defaults
   else if (likeliest.value_or(0) > 0)
     fields.reject("top_logprobs", "logprobs must be true.");
   out.conversation = parse_messages(fields);
-  out.tools = parse_tools(fields);
+  static_cast<ToolRequest&>(out) = parse_tools(fields);
   if (out.grammar && !out.tools.empty())
     fields.reject("response_format", "the form of an answer cannot be determined together with tools.",
                   "unsupported_field");

@@ -20,7 +20,8 @@ class Grammar;
 namespace tessera::app {
 
 inline constexpr std::int64_t most_sequences = 8, most_log_probabilities = 20;
-inline constexpr std::size_t most_stops = 16, most_prompts = 64, most_biases = 1024;
+inline constexpr std::size_t most_stops = 16, most_prompts = 64, most_biases = 1024, most_required_tools = 128,
+                             most_required_bytes = std::size_t{256} << 10;  ///< of the schemas of required tools
 
 /// What a request does not specify, and what it is compared with.
 struct RequestDefaults {
@@ -44,12 +45,26 @@ struct SamplingRequest {
   bool stream = false, include_usage = false;
 };
 
+/// A function that the model can call.
+struct CallableFunction {
+  std::string name;
+  std::string parameters;  ///< the JSON schema of its arguments; may be empty
+  std::string path;        ///< the field of the schema, for errors
+};
+
+/// The tools of a request.
+struct ToolRequest {
+  std::string tools;  ///< as ChatPromptOptions::tools; empty if there are none or tool_choice is "none"
+  /// The functions of which the answer must call one. Empty if tool_choice requires no call.
+  std::vector<CallableFunction> required;
+  bool is_named = false;  ///< tool_choice names the function
+};
+
 /// A request to /v1/chat/completions.
-struct ChatRequest : SamplingRequest {
+struct ChatRequest : SamplingRequest, ToolRequest {
   Conversation conversation;
-  std::string tools;               ///< as ChatPromptOptions::tools; empty if there are none or tool_choice is "none"
   std::string template_arguments;  ///< as ChatPromptOptions::arguments
-  bool parallel_calls = true;      ///< false: only the first tool call is returned
+  bool parallel_calls = true;      ///< false: the answer has at most one tool call
 };
 
 using RequestPrompt = std::variant<std::string, std::vector<TokenId>>;  ///< a text, or its tokens
@@ -67,8 +82,8 @@ CompletionRequest parse_completion_request(const Json& body, const RequestDefaul
 
 /// Parses "messages". Throws ApiError 400.
 Conversation parse_messages(const Fields& fields);
-/// Parses "tools" and "tool_choice". Returns the tools as of tools_of_json, or an empty string. Throws ApiError 400.
-std::string parse_tools(const Fields& fields);
+/// Parses "tools" and "tool_choice". Throws ApiError 400.
+ToolRequest parse_tools(const Fields& fields);
 /// Parses "chat_template_kwargs" and "reasoning_effort". Returns a JSON object, or an empty string. Variables that the
 /// server sets are rejected, and so are texts that could contain special tokens. Throws ApiError 400.
 std::string parse_template_arguments(const Fields& fields);

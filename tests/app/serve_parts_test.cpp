@@ -86,6 +86,20 @@ TEST(ServeRequest, ReadsToolsAndTemplateArguments) {
   EXPECT_NE(parsed_chat("{" + tools + "}").tools.find("\"f\""), std::string::npos);
   EXPECT_EQ(parsed_chat("{" + tools + R"(, "tool_choice": "none"})").tools, "");
   EXPECT_FALSE(parsed_chat("{" + tools + R"(, "parallel_tool_calls": false})").parallel_calls);
+  EXPECT_TRUE(parsed_chat("{" + tools + R"(, "tool_choice": "auto"})").required.empty());
+  const std::string two = R"("tools": [{"name": "f", "parameters": {"type": "object"}}, {"name": "g"}])";
+  const ChatRequest any = parsed_chat("{" + two + R"(, "tool_choice": "required"})");
+  ASSERT_EQ(any.required.size(), 2u);
+  EXPECT_FALSE(any.is_named);
+  EXPECT_EQ(any.required[0].name, "f");
+  EXPECT_EQ(any.required[0].parameters, R"({"type":"object"})");
+  EXPECT_EQ(any.required[1].parameters, "");
+  EXPECT_EQ(any.required[1].path, "tools[1].function.parameters");
+  const ChatRequest one =
+      parsed_chat("{" + two + R"(, "tool_choice": {"type": "function", "function": {"name": "g"}}})");
+  ASSERT_EQ(one.required.size(), 1u);
+  EXPECT_TRUE(one.is_named && one.required[0].name == "g");
+  EXPECT_EQ(one.tools, any.tools) << "the prompt contains all tools";
   EXPECT_EQ(parsed_chat(R"({"chat_template_kwargs": {"enable_thinking": false}, "reasoning_effort": "low"})")
                 .template_arguments,
             R"({"enable_thinking":false,"reasoning_effort":"low"})");
@@ -160,8 +174,16 @@ TEST(ServeRequest, RejectsInvalidFields) {
       {R"({"logprobs": true, "top_logprobs": 21})", "top_logprobs", "from 0 to 20"},
       {R"({"top_logprobs": 2})", "top_logprobs", "logprobs must be true"},
       {R"({"stream": "yes"})", "stream", "true or false"},
-      {R"({"tool_choice": "required"})", "tool_choice", "only \"auto\""},
-      {R"({"tool_choice": {"type": "function", "function": {"name": "f"}}})", "tool_choice", "only \"auto\""},
+      {R"({"tool_choice": "required"})", "tool_choice", "there are no tools"},
+      {R"({"tool_choice": "any"})", "tool_choice", "\"required\""},
+      {R"({"tool_choice": {"type": "allowed_tools"}})", "tool_choice.type", "only \"function\""},
+      {R"({"tool_choice": {"type": "function"}})", "tool_choice.function", "required"},
+      {R"({"tool_choice": {"type": "function", "function": {}}})", "tool_choice.function.name", "required"},
+      {R"({"tools": [{"name": "g"}], "tool_choice": {"type": "function", "function": {"name": "f"}}})", "tool_choice",
+       "no tool with this name"},
+      {R"({"tool_choice": "required", "tools": [{"name": "g", "parameters": {"title": ")" + std::string(300'000, 'x') +
+           R"("}}]})",
+       "tools", "262144 bytes"},
       {R"({"tools": [{"type": "function"}]})", "tools", "function"},
       {R"({"tools": {}})", "tools", "a list"},
       {R"({"response_format": {"type": "xml"}})", "response_format.type", "json_schema"},
@@ -259,7 +281,8 @@ TEST(ServeRequest, MutatedRequestsAreParsedOrRejected) {
   const std::vector<std::string> bodies = {
       json_text(chat(R"({"temperature": 0.5, "stop": ["a"], "logit_bias": {"5": 1}, "tools": [{"type": "function",
                 "function": {"name": "f", "parameters": {"type": "object"}}}], "stream_options": {"include_usage": true},
-                "chat_template_kwargs": {"x": 1}, "response_format": {"type": "text"}, "n": 3})")),
+                "tool_choice": "required", "chat_template_kwargs": {"x": 1}, "response_format": {"type": "text"},
+                "n": 3})")),
       json_text(
           completion(R"({"prompt": [[1, 2], "text", [3]], "seed": 12345678901, "logprobs": 2, "max_tokens": 5})"))};
   const std::vector<std::string> pieces = {"null", "{}",   "[]",       "-1",      "1e999",

@@ -730,6 +730,80 @@ TEST(Serve, CallsTools) {
   EXPECT_EQ(last["choices"][0]["finish_reason"], "stop");
 }
 
+TEST(Serve, RequiredToolsAreCalledWithValidArguments) {
+  // By itself, the model calls get_weather after some text. Its tokens in other places are nearly random, so the mark
+  // of a call is made likely.
+  TestServer server(scripted_engine(test::weather_model()));
+  json body = weather_chat();
+  body["tool_choice"] = "required";
+  body["logit_bias"] = {{"4", 50}};
+  const json j = server.post("/v1/chat/completions", body).json();
+  const json choice = j["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls") << j;
+  EXPECT_TRUE(choice["message"]["content"].is_null()) << "no text before the call";
+  EXPECT_EQ(choice["message"]["tool_calls"][0]["function"]["name"], "get_weather");
+
+  // A tool that the model does not call by itself, with a schema that restricts the arguments.
+  body["tools"].push_back({{"type", "function"},
+                           {"function",
+                            {{"name", "book"},
+                             {"parameters",
+                              {{"type", "object"},
+                               {"properties",
+                                {{"town", {{"enum", {"Bern", "Basel"}}}},
+                                 {"nights", {{"type", "integer"}, {"minimum", 1}, {"maximum", 14}}}}},
+                               {"required", {"town", "nights"}}}}}}});
+  body["tool_choice"] = {{"type", "function"}, {"function", {{"name", "book"}}}};
+  body["temperature"] = 1.5;
+  for (int seed = 0; seed < 4; ++seed) {
+    body["seed"] = seed;
+    const json message = server.post("/v1/chat/completions", body).json()["choices"][0]["message"];
+    ASSERT_EQ(message["tool_calls"].size(), 1u) << message;
+    EXPECT_EQ(message["tool_calls"][0]["function"]["name"], "book");
+    const json arguments = json::parse(message["tool_calls"][0]["function"]["arguments"].get<std::string>());
+    EXPECT_TRUE(arguments["town"] == "Bern" || arguments["town"] == "Basel") << arguments;
+    EXPECT_TRUE(arguments["nights"] >= 1 && arguments["nights"] <= 14) << arguments;
+  }
+  const Stream s = stream_of(server, "/v1/chat/completions", body);
+  EXPECT_EQ(s.chunks.back()["choices"][0]["finish_reason"], "tool_calls");
+  EXPECT_EQ(joined(s, "content"), "");
+
+  const auto rejected = [&](const json& members) {
+    json changed = body;
+    changed.update(members);
+    const HttpAnswer a = server.post("/v1/chat/completions", changed);
+    EXPECT_EQ(a.status, 400) << a.body;
+    return a.json()["error"];
+  };
+  json unsupported = body["tools"];
+  unsupported[1]["function"]["parameters"]["properties"]["town"] = {{"contentEncoding", "base64"}};
+  const json error = rejected({{"tools", unsupported}});
+  EXPECT_EQ(error["param"], "tools[1].function.parameters");
+  EXPECT_NE(error["message"].get<std::string>().find("contentEncoding"), std::string::npos) << error;
+  EXPECT_EQ(rejected({{"response_format", {{"type", "json_object"}}}})["param"], "response_format");
+
+  // A template whose notation is unknown.
+  TestServer other(scripted_engine(test::scripted_model(
+      {"<|im_end|>"}, {},
+      "{{ tools }}{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }} with "
+      "{{ c.function.arguments | tojson }}{% endfor %}<|im_end|>{% endfor %}")));
+  const HttpAnswer a = other.post("/v1/chat/completions", body);
+  EXPECT_EQ(a.status, 400);
+  EXPECT_EQ(a.json()["error"]["param"], "tool_choice") << a.body;
+}
+
+TEST(Serve, RequiredCallsCanFollowReasoning) {
+  // The prompt ends with the mark that opens the reasoning.
+  TestServer server(
+      scripted_engine(test::weather_model({"<think>", "Hm, ", "weather.\n", "</think>", "\n\n"}, "<think>")));
+  json body = weather_chat();
+  body["tool_choice"] = "required";
+  const json message = server.post("/v1/chat/completions", body).json()["choices"][0]["message"];
+  ASSERT_EQ(message["tool_calls"].size(), 1u) << message;
+  EXPECT_EQ(message["reasoning_content"], "Hm, weather.");
+  EXPECT_EQ(message["tool_calls"][0]["function"]["name"], "get_weather");
+}
+
 TEST(Serve, SeparatesReasoning) {
   TestServer server(
       scripted_engine(test::weather_model({"<think>", "Hm, ", "weather.\n", "</think>", "\n\n", "Let me ", "see."})));

@@ -71,7 +71,9 @@ inline GgufWriter scripted_model(const std::vector<std::string>& special,
 }
 
 /// Returns a model that writes `first`, requests the weather in Zürich, and then reports the tool's result.
-inline GgufWriter weather_model(const std::vector<std::string>& first = {"Let me ", "see.\n"}) {
+/// `prompt_end` is a text at the end of each prompt.
+inline GgufWriter weather_model(const std::vector<std::string>& first = {"Let me ", "see.\n"},
+                                const std::string& prompt_end = {}) {
   std::vector<std::string> asks = {"<|ask|>"};
   asks.insert(asks.end(), first.begin(), first.end());
   for (const char* token : {"<tool_call>", "\n{\"name\": \"get_weather\", ", "\"arguments\": {\"town\": \"Zürich\"}}\n",
@@ -84,7 +86,8 @@ inline GgufWriter weather_model(const std::vector<std::string>& first = {"Let me
       "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
       "{% for c in m.tool_calls or [] %}<tool_call>\n{{ c.function | tojson }}\n</tool_call>{% endfor %}<|im_end|>"
       "{% endfor %}{% if add_generation_prompt %}"
-      "{{ '<|tell|>' if messages[-1].role == 'tool' or not tools else '<|ask|>' }}{% endif %}");
+      "{{ '<|tell|>' if messages[-1].role == 'tool' or not tools else '<|ask|>' }}" +
+          prompt_end + "{% endif %}");
 }
 
 inline const char* const weather_tools =
