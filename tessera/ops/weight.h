@@ -18,21 +18,21 @@ namespace tessera {
 /// values. See ggml-common.h of
 /// https://github.com/ggml-org/ggml, and weight_formats.cpp.
 enum class WeightFormat : std::uint8_t {
-  f32,
-  f16,
-  bf16,
-  q8_0,
-  q4_0,
-  q4_1,
-  q5_0,
-  q5_1,
-  iq4_nl,
-  q4_K,
-  q5_K,
-  q6_K,
-  q2_K,
-  q3_K,
-  iq4_xs
+  f32,     ///< 32-bit floats
+  f16,     ///< 16-bit floats
+  bf16,    ///< bfloat16
+  q8_0,    ///< 8 bits
+  q4_0,    ///< 4 bits
+  q4_1,    ///< 4 bits and a minimum
+  q5_0,    ///< 5 bits
+  q5_1,    ///< 5 bits and a minimum
+  iq4_nl,  ///< 4-bit indices
+  q4_K,    ///< 4 bits and a minimum; factors of 32 numbers
+  q5_K,    ///< 5 bits and a minimum; factors of 32 numbers
+  q6_K,    ///< 6 bits; factors of 16 numbers
+  q2_K,    ///< 2 bits and a minimum; factors of 16 numbers
+  q3_K,    ///< 3 bits; factors of 16 numbers
+  iq4_xs   ///< 4-bit indices; factors of 32 numbers
 };
 inline constexpr std::size_t weight_format_count = 15;  ///< The number of formats.
 /// The name of a format, as in ggml.
