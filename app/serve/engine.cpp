@@ -90,8 +90,9 @@ void Engine::require_fits(const std::vector<TokenId>& prompt, const char* field)
   if (length > defaults_.context)
     throw ApiError(
         400,
-        fmt::format("{}: the prompt has {} tokens, but the context of this server has {}. Shorten the prompt{}.", field,
-                    length, defaults_.context,
+        fmt::format("{}: this model's maximum context length is {} tokens here, but the prompt has {}. Shorten the "
+                    "prompt{}.",
+                    field, defaults_.context, length,
                     defaults_.context < model_.model().config().context_length
                         ? ", or start the server with a larger --ctx"
                         : ""),
@@ -102,8 +103,9 @@ void Engine::require_may_fit(std::size_t bytes, const char* field) const {
   const std::size_t least = bytes / longest_token_;
   if (bytes > short_text && least > static_cast<std::size_t>(defaults_.context))
     throw ApiError(400,
-                   fmt::format("{}: the prompt has at least {} tokens, but the context of this server has {}.", field,
-                               least, defaults_.context),
+                   fmt::format("{}: this model's maximum context length is {} tokens here, but the prompt has at "
+                               "least {}.",
+                               field, defaults_.context, least),
                    field, "context_length_exceeded");
 }
 

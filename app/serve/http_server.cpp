@@ -53,10 +53,10 @@ void Connection::wait_for_request(Milliseconds time) {
                            std::ranges::find(pool_.connections, shared_from_this()));
   if (pool_.draining) return close();
   limit_read(time);
-  if (buffer_.size() > 0)
-    read_header();
-  else
-    watch();
+  if (buffer_.size() == 0) return watch();
+  if (!watching_) return read_header();
+  error_code ignored;
+  socket_.cancel(ignored);  // there must be only one read; its handler reads the header
 }
 
 void Connection::watch() {
@@ -64,9 +64,10 @@ void Connection::watch() {
   watching_ = true;
   socket_.async_read_some(buffer_.prepare(4096), handler([](Connection& self, error_code error, std::size_t bytes) {
                             self.watching_ = false;
-                            if (error) return self.close();
                             self.buffer_.commit(bytes);
-                            if (self.state_ == State::idle) return self.read_header();
+                            const bool has_begun = self.state_ == State::idle && self.buffer_.size() > 0;
+                            if (error && !(error == asio::error::operation_aborted && has_begun)) return self.close();
+                            if (has_begun) return self.read_header();
                             // A client may send its next request before it has the answer, but only the head of a
                             // request.
                             if (self.buffer_.size() > self.pool_.limits.header) return self.close();
@@ -295,15 +296,17 @@ void HttpServer::State::accept() {
   });
 }
 
-// If there are too many connections, one that has not sent its request yet is closed, so that idle and slow clients do
-// not keep others out.
+// If there are too many connections, one that has been answered is closed, or the one that has waited longest for its
+// request, so that idle and slow clients do not keep others out.
 void HttpServer::State::admit(tcp::socket socket) {
   using S = Connection::State;
-  for (const S state : {S::lingering, S::idle, S::header, S::body}) {
-    if (shared.connections.size() < shared.limits.connections) break;
-    const auto victim = std::ranges::find_if(shared.connections, [&](const auto& c) { return c->state() == state; });
+  const auto evict = [&](const std::initializer_list<S> states) {
+    if (shared.connections.size() < shared.limits.connections) return;
+    const auto victim = std::ranges::find_if(
+        shared.connections, [&](const auto& c) { return std::ranges::find(states, c->state()) != states.end(); });
     if (victim != shared.connections.end()) std::shared_ptr(*victim)->close();
-  }
+  };
+  evict({S::lingering}), evict({S::idle, S::header, S::body});
   if (shared.connections.size() >= shared.limits.connections) return;  // closes the socket
   shared.connections.push_back(std::make_shared<Connection>(std::move(socket), shared));
   const auto connection = shared.connections.back();

@@ -673,6 +673,12 @@ TEST(Serve, SlowAndIdleClientsDoNotBlockOthers) {
       slow.back()->send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{");
     EXPECT_EQ(server.request("GET", "/health").status, 503);
   }
+  // A client that has just connected is not closed for the next one, but the slowest is.
+  HttpClient first(server.port()), second(server.port());
+  for (HttpClient* const client : {&first, &second}) {
+    client->send(HttpClient::text("GET", "/health"));
+    EXPECT_EQ(client->read_answer().status, 503);
+  }
   for (const auto& client : slow) EXPECT_TRUE(client->closes()) << "limits of time";
 }
 
@@ -683,6 +689,25 @@ TEST(Serve, KeepsConnectionsAndPipelinesRequests) {
   EXPECT_EQ(client.read_answer().body, R"({"status":"ok"})");
   EXPECT_EQ(client.read_answer().json()["object"], "list");
   EXPECT_EQ(client.read_answer().status, 200);
+}
+
+TEST(Serve, PartsOfARequestMayArriveDuringAnAnswer) {
+  const auto completion = [](int tokens) {
+    return HttpClient::text("POST", "/v1/completions",
+                            json{{"prompt", "Types:"}, {"max_tokens", tokens}, {"temperature", 0}}.dump());
+  };
+  const std::string next = completion(3);
+  for (const std::size_t begun : {std::size_t{1}, std::size_t{20}, next.size() - 9}) {  // of the header and of the body
+    HttpClient client(shipped().port());
+    client.send(completion(60) + next.substr(0, begun));
+    EXPECT_EQ(client.read_answer().json()["usage"]["completion_tokens"], 60);
+    std::this_thread::sleep_for(20ms);
+    client.send(next.substr(begun, 5));
+    std::this_thread::sleep_for(20ms);
+    client.send(next.substr(begun + 5) + HttpClient::text("GET", "/health"));
+    EXPECT_EQ(client.read_answer().json()["usage"]["completion_tokens"], 3) << begun;
+    EXPECT_EQ(client.read_answer().status, 200);
+  }
 }
 
 std::unique_ptr<Engine> scripted_engine(const GgufWriter& writer) {

@@ -239,8 +239,9 @@ TEST(DispatchLimit, FaultFailsOnlyDependentTasksAndReportsTheirNames) {
              const Task<void> apart = r.spawn({.scope = tessera::cpu()}, step, inout(cpu));
              const Task<void> elsewhere = r.spawn({.scope = cuda(1)}, step, inout(other));
              const auto until = std::chrono::steady_clock::now() + 20s;
-             while (put_in < 3 && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
-             EXPECT_EQ(put_in, 3) << "before the first could begin on the device";
+             // Tasks that took long when they were measured, because cores were occupied, have two slots.
+             while (put_in < 2 && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(1ms);
+             EXPECT_GE(put_in, 2) << "before the first could begin on the device";
              EXPECT_FALSE(chain[0].ended());
              hold(0);
              expect_throw<TaskError>([&] { chain[0].fetch(); }, {"step 0", "cuda:0"});
