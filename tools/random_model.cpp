@@ -17,6 +17,7 @@ namespace {
 
 struct Shape {
   std::uint64_t layers = 22, width = 2048, hidden = 5632, heads = 32, key_heads = 4, vocabulary = 32000, context = 2048;
+  std::uint64_t experts = 0, used_experts = 2;
   std::uint64_t head_size() const { return width / heads; }
 };
 
@@ -49,12 +50,17 @@ void fill(std::span<std::byte> data, GgmlType type, double columns, std::uint64_
     }
     return;
   }
-  const bool q8 = type == GgmlType::q8_0;
-  const std::size_t block = q8 ? 34 : 18;
-  const std::uint16_t scale = half_bits(static_cast<float>(deviation * std::sqrt(12.0) / (q8 ? 256 : 16)));
+  // q4_K multiplies numbers by random factors, and subtracts a minimum. With these, its numbers have the mean 0.
+  const bool q4_k = type == GgmlType::q4_K;
+  const double unit = q4_k ? 257 : (type == GgmlType::q8_0 ? 256 : 16) / std::sqrt(12.0);
+  const std::size_t block = ggml_type_info(type)->bytes;
   for (std::size_t at = 0; at < data.size(); at += block) {
-    put(data.data() + at, scale);
-    for (std::size_t i = 2; i < block; i += 8) put(data.data() + at + i, next(state));
+    for (std::size_t i = 0; i < block; i += 8) {
+      const std::uint64_t bits = next(state);
+      std::memcpy(data.data() + at + i, &bits, std::min<std::size_t>(8, block - i));
+    }
+    put(data.data() + at, half_bits(static_cast<float>(deviation / unit)));
+    if (q4_k) put(data.data() + at + 2, half_bits(static_cast<float>(deviation / unit * 7.5)));
   }
 }
 
@@ -87,12 +93,16 @@ void write_model(const std::string& path, const Shape& s, GgmlType type, std::ui
   number("context_length", s.context), number("embedding_length", s.width), number("block_count", s.layers);
   number("feed_forward_length", s.hidden), number("attention.head_count", s.heads);
   number("attention.head_count_kv", s.key_heads), number("rope.dimension_count", s.head_size());
+  if (s.experts > 0) number("expert_count", s.experts), number("expert_used_count", s.used_experts);
   writer.set("llama.attention.layer_norm_rms_epsilon", 1e-5f).set("llama.rope.freq_base", 10000.0f);
   add_tokenizer(writer, s.vocabulary);
-  const auto matrix = [&](const std::string& name, std::uint64_t rows, std::uint64_t columns) {
+  const auto tensor = [&](const std::string& name, std::vector<std::uint64_t> dims, GgmlType kind) {
     const std::uint64_t from = next(seed);
-    writer.add_tensor(name, {columns, rows}, type,
-                      [=](std::span<std::byte> data) { fill(data, type, static_cast<double>(columns), from); });
+    const auto columns = static_cast<double>(dims[0]);
+    writer.add_tensor(name, std::move(dims), kind, [=](std::span<std::byte> data) { fill(data, kind, columns, from); });
+  };
+  const auto matrix = [&](const std::string& name, std::uint64_t rows, std::uint64_t columns) {
+    tensor(name, {columns, rows}, type);
   };
   const auto ones = [&](const std::string& name) {
     writer.add_tensor(name, {s.width}, std::vector<float>(s.width, 1.0f));
@@ -106,6 +116,13 @@ void write_model(const std::string& path, const Shape& s, GgmlType type, std::ui
     matrix(p + "attn_v.weight", s.key_heads * s.head_size(), s.width);
     matrix(p + "attn_output.weight", s.width, s.width);
     ones(p + "ffn_norm.weight");
+    if (s.experts > 0) {
+      tensor(p + "ffn_gate_inp.weight", {s.width, s.experts}, GgmlType::f32);
+      tensor(p + "ffn_gate_exps.weight", {s.width, s.hidden, s.experts}, type);
+      tensor(p + "ffn_up_exps.weight", {s.width, s.hidden, s.experts}, type);
+      tensor(p + "ffn_down_exps.weight", {s.hidden, s.width, s.experts}, type);
+      continue;
+    }
     matrix(p + "ffn_gate.weight", s.hidden, s.width);
     matrix(p + "ffn_up.weight", s.hidden, s.width);
     matrix(p + "ffn_down.weight", s.width, s.hidden);
@@ -123,31 +140,35 @@ int run(int argc, char** argv) {
   program.add_option("FILE", path, "The file to write")->required();
   program.add_option("--type", type, "Type of the matrices")
       ->capture_default_str()
-      ->check(CLI::IsMember({"f32", "f16", "q8_0", "q4_0"}));
+      ->check(CLI::IsMember({"f32", "f16", "q8_0", "q4_0", "q4_K"}));
   const auto size = CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 24);
   for (const auto& [name, value] : {std::pair{"--layers", &s.layers},
                                     {"--width", &s.width},
                                     {"--hidden", &s.hidden},
                                     {"--heads", &s.heads},
                                     {"--key-heads", &s.key_heads},
-                                    {"--context", &s.context}})
+                                    {"--context", &s.context},
+                                    {"--used-experts", &s.used_experts}})
     program.add_option(name, *value)->capture_default_str()->check(size);
+  program.add_option("--experts", s.experts, "Experts of each layer; 0: none")->capture_default_str();
   program.add_option("--vocabulary", s.vocabulary)
       ->capture_default_str()
       ->check(CLI::Range(std::uint64_t{257}, std::uint64_t{65792}));
   program.add_option("--seed", seed, "The same seed produces the same file")->capture_default_str();
   CLI11_PARSE(program, argc, argv);
-  const bool blocks = type == "q8_0" || type == "q4_0";
-  if (s.width % s.heads != 0 || s.head_size() % 2 != 0 || s.heads % s.key_heads != 0 ||
-      (blocks && (s.width % 32 != 0 || s.hidden % 32 != 0))) {
+  const std::uint64_t block = type == "q4_K" ? 256 : type == "q8_0" || type == "q4_0" ? 32 : 1;
+  if (s.width % s.heads != 0 || s.head_size() % 2 != 0 || s.heads % s.key_heads != 0 || s.width % block != 0 ||
+      s.hidden % block != 0) {
     fmt::print(stderr,
                "width / heads must be an even integer, heads a multiple of key-heads, and the length of rows a "
-               "multiple of 32\n");
+               "multiple of {}\n",
+               block);
     return 2;
   }
   const GgmlType kind = type == "f32"    ? GgmlType::f32
                         : type == "f16"  ? GgmlType::f16
                         : type == "q8_0" ? GgmlType::q8_0
+                        : type == "q4_K" ? GgmlType::q4_K
                                          : GgmlType::q4_0;
   try {
     write_model(path, s, kind, seed);
