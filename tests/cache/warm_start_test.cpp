@@ -114,6 +114,7 @@ TEST(WarmStart, ExamplesCompileNothing) {
     for (std::size_t i = 0; i < files.size(); i += step) {
       const std::string program = files[i].filename().string();
       if (program == "example_your_own_cuda" && name != "cpu") continue;  // uses the installed libcuda directly
+      if (program == "example_many_requests") continue;  // which kernels it uses depends on when requests arrive
       if (program == "example_find_a_race") place.variables["TESSERA_CHECK"] = "1";
       ++examples;
       place.expect_nothing_compiled_again(files[i].string(), {});
