@@ -178,7 +178,7 @@ TEST(Architectures, RejectUnknownKeysTensorsAndArchitectures) {
       const GgufFile file = GgufFile::parse(bytes, name);
       return text_of<FormatError>([&] { read_llama_config(file); });
     };
-    for (const std::string key : {"attention.new", "rope.dimension_parts", "expert_count"})
+    for (const std::string key : {"attention.new", "rope.dimension_parts", "expert_group_count"})
       expect_contains(refused(writer_of(c).set(prefix + key, std::uint32_t{3})), {name, prefix + key});
     for (const std::string tensor : {"blk.0.attn_sinks.weight", "blk.1.ffn_gate_exps.weight", "output.scale"})
       expect_contains(refused(writer_of(c).add_tensor(tensor, {4}, std::vector<float>(4))), {name, tensor});

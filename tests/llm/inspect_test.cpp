@@ -127,7 +127,7 @@ TEST(Inspect, ListsAllMissingFeatures) {
   const std::vector<float> four(4);
   copy()
       .set("llama.new_key", std::uint32_t{1})
-      .set("llama.expert_count", std::uint32_t{8})
+      .set("llama.expert_group_count", std::uint32_t{8})
       .add_tensor("blk.0.attn_sinks.weight", {4}, four)
       .add_tensor("output.scale", {4}, four)
       .add_tensor("blk.1.extra.weight", {256, 2}, GgmlType::iq2_s, std::vector<std::byte>(2 * 82))
@@ -135,10 +135,10 @@ TEST(Inspect, ListsAllMissingFeatures) {
       .write(path);
   const json j = inspected(path, 1);
   EXPECT_FALSE(j["runs"]);
-  EXPECT_EQ(missing(j),
-            (std::vector<std::string>{"key llama.new_key", "key llama.expert_count", "tensor blk.0.attn_sinks.weight",
-                                      "tensor output.scale", "tensor blk.1.extra.weight", "type iq2_s (22)",
-                                      "chat template tokenizer.chat_template"}));
+  EXPECT_EQ(missing(j), (std::vector<std::string>{"key llama.new_key", "key llama.expert_group_count",
+                                                  "tensor blk.0.attn_sinks.weight", "tensor output.scale",
+                                                  "tensor blk.1.extra.weight", "type iq2_s (22)",
+                                                  "chat template tokenizer.chat_template"}));
   EXPECT_FALSE(j["missing"].back()["stops"]);
   EXPECT_FALSE(j.contains("memory"));
   const Outcome text = run({"inspect", path});

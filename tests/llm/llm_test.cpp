@@ -566,11 +566,11 @@ TEST(BadModels, ErrorsNameKeyOrTensor) {
         .set("llama.block_count", std::uint32_t{1})
         .set("llama.feed_forward_length", std::uint32_t{256});
     w.set("llama.attention.head_count", std::uint32_t{4});
-    std::vector<std::byte> q2k(84 * 8);
-    w.add_tensor("token_embd.weight", {256, 8}, GgmlType::q2_K, q2k);
+    std::vector<std::byte> data(82 * 8);
+    w.add_tensor("token_embd.weight", {256, 8}, GgmlType::iq2_s, data);
     const auto bytes = w.bytes();
     expect_contains(text_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }),
-                    {"token_embd.weight", "q2_K", "q8_0", "q4_K"});
+                    {"token_embd.weight", "iq2_s", "q8_0", "q4_K"});
   }
   {  // tensors that do not match the metadata, and missing tensors
     GgufWriter w;
@@ -597,7 +597,7 @@ TEST(BadModels, ErrorsNameKeyOrTensor) {
     w.set(key, std::move(value));
     return w.bytes();
   };
-  for (const std::string key : {"llama.attention.scale", "llama.new_key", "llama.expert_count", "split.count"}) {
+  for (const std::string key : {"llama.attention.scale", "llama.new_key", "llama.expert_group_count", "split.count"}) {
     const auto bytes = with(key, std::uint32_t{2});
     expect_contains(text_of<FormatError>([&] { read_llama_config(parse(bytes)); }), {"tiny.gguf", key});
   }

@@ -298,7 +298,7 @@ void add_dot4(std::vector<Row>& rows) {
                                static_cast<std::uint32_t>(w.b[i]) | odd, static_cast<std::int32_t>(w.c[i])));
         };
       };
-      const Value b = t.b() | literal(DType::u32, odd);
+      const Value b = odd != 0 && t.dtype() == DType::u32 ? t.b() | literal(DType::u32, odd) : t.b();
       t.results({{dot4(signs, t.a(), b, sum(t.c())), right(false)},
                  {dot4(signs, t.a(global_id(1) + 5), b, sum(t.c())), right(true)}});
     });
