@@ -12,6 +12,7 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/log.h"
+#include "tessera/base/os/time_slice.h"
 #include "tessera/dist/error.h"
 #include "tessera/dist/mpi_start.h"
 
@@ -170,6 +171,7 @@ void Communicator::watch(int rank, pid_t process, std::uint64_t start) {
 }
 
 void Communicator::main() {
+  os::request_short_slices();  // messages wait for this thread while others compute
   std::unique_lock held(lock_);
   std::chrono::microseconds nap(20);  // while messages are under way
   for (;;) {
