@@ -4,6 +4,7 @@
 #include "tessera/device/launch/kernel_family.h"
 #include "tessera/device/placement/dry_run.h"
 #include "tessera/ops/kernels.h"
+#include "tessera/ops/transformer_layer.h"
 
 namespace tessera::ops {
 
@@ -33,12 +34,8 @@ struct Groups {
   }
 };
 
-Array gated(const std::vector<Array>& parts, Gate gate) {
-  return gate == Gate::gelu ? gelu_gate(parts[0], parts[1]) : silu_gate(parts[0], parts[1]);
-}
-
 /// The outputs of the experts (rows, width), in the order of experts.
-Array grouped_outputs(const Array& rows, const Experts& e, Gate gate, const Groups& groups) {
+Array grouped_outputs(const Array& rows, const Experts& e, Gate kind, const Groups& groups) {
   const Array inputs = take(rows, Array::from(groups.sources, {}, rows.device()));
   std::vector<Array> outputs;
   std::int64_t begin = 0;
@@ -50,8 +47,8 @@ Array grouped_outputs(const Array& rows, const Experts& e, Gate gate, const Grou
     };
     LinearInput in(inputs.slice(0, begin, end));
     const std::array<Weight, 2> first = {rows_of(e.gate), rows_of(e.up)};
-    LinearInput hidden(gated(linear(in, first), gate));
     const Weight down = rows_of(e.down);
+    LinearInput hidden = gate(in, first, {}, kind, down);
     outputs.push_back(linear(hidden, {&down, 1})[0]);
     begin = end;
   }
@@ -72,7 +69,7 @@ Routing choose_experts(const Array& logits, std::int64_t used) {
   return out;
 }
 
-Array experts_layer(LinearInput& x, const Experts& e, Gate gate) {
+Array experts_layer(LinearInput& x, const Experts& e, Gate kind) {
   const Array& rows = x.rows().value();
   const Routing routing = choose_experts(linear_experts(x, e.router, 1, {}), e.used);
   const std::int64_t tokens = x.tokens(), width = e.down.rows() / e.count;
@@ -83,12 +80,11 @@ Array experts_layer(LinearInput& x, const Experts& e, Gate gate) {
   Array outputs;
   if (grouped) {
     const Groups groups(routing.ids, e.count);
-    outputs = grouped_outputs(rows, e, gate, groups);
+    outputs = grouped_outputs(rows, e, kind, groups);
     places = Array::from(groups.places, {}, rows.device());
   } else {
-    const std::vector<Array> parts = {linear_experts(x, e.gate, e.count, routing.ids),
-                                      linear_experts(x, e.up, e.count, routing.ids)};
-    LinearInput hidden(gated(parts, gate));
+    LinearInput hidden(apply_gate(kind, linear_experts(x, e.gate, e.count, routing.ids),
+                                  linear_experts(x, e.up, e.count, routing.ids)));
     outputs = linear_experts(hidden, e.down, e.count, routing.ids);
   }
   std::vector<LaunchArgument> args = {outputs.view(), routing.weights.view(), out.view()};

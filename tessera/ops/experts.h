@@ -26,7 +26,7 @@ Routing choose_experts(const Array& logits, std::int64_t used);
 /// Returns the outputs of a layer, f32 (tokens, width): for each token, the sum of the outputs of its experts, times
 /// their weights. Requires rows of `x`. If there are many tokens, it waits until their experts are known on the host,
 /// and reads each expert once for all of its tokens.
-Array experts_layer(LinearInput& x, const Experts& experts, Gate gate);
+Array experts_layer(LinearInput& x, const Experts& experts, Gate kind);
 
 ir::Function trace_choose_experts();
 /// The sum of the rows of each token. If `placed`, the numbers of these rows are in a buffer; otherwise they are

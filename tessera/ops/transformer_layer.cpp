@@ -115,6 +115,10 @@ Array rotate_and_store(std::span<const Array> parts, const HeadOptions& how, con
   return out;
 }
 
+Array apply_gate(Gate kind, const Array& gate, const Array& partner) {
+  return kind == Gate::gelu ? gelu_gate(gate, partner) : silu_gate(gate, partner);
+}
+
 LinearInput gate(LinearInput& x, std::span<const Weight> weights, const std::optional<Array>& bias, Gate kind,
                  const Weight& next) {
   const auto layout = common_layout({&next, 1}, x.tokens());
@@ -124,7 +128,7 @@ LinearInput gate(LinearInput& x, std::span<const Weight> weights, const std::opt
   const std::vector<Array> parts = linear(x, weights);
   const std::int64_t columns = next.columns();
   const auto half = [&](std::int64_t begin) { return plus(columns_of(parts, begin, columns), bias, begin, columns); };
-  return LinearInput(kind == Gate::gelu ? gelu_gate(half(0), half(columns)) : silu_gate(half(0), half(columns)));
+  return LinearInput(apply_gate(kind, half(0), half(columns)));
 }
 
 }  // namespace tessera::ops

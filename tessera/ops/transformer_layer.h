@@ -43,6 +43,8 @@ Array rotate_and_store(std::span<const Array> parts, const HeadOptions& how, con
 LinearInput attention(const Array& q, const Array& keys, const Array& values, const Position& past, float scale,
                       std::int64_t window, float cap, const Weight& next);
 
+/// Returns the activation of `gate` times `partner`.
+Array apply_gate(Gate kind, const Array& gate, const Array& partner);
 /// The rows of `weights` together are gates and their partners. Returns the activation of each gate times its partner,
 /// prepared for a product with `next`. `bias` (rows,) is added first.
 LinearInput gate(LinearInput& x, std::span<const Weight> weights, const std::optional<Array>& bias, Gate gate,
