@@ -3,7 +3,7 @@
 // buckets, with one exchange after the backward pass, and without an exchange, in alternation. Messages arrive late, as
 // on a network of 100 MB/s whose transfers need no processor time.
 //
-//   TESSERA_THREADS=1 script/cluster 2 build/release/benchmarks/overlap [SAMPLES [MB/S]]
+//   TESSERA_THREADS=1 script/cluster 2 --bind build/release/benchmarks/overlap [SAMPLES [MB/S]]
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -540,7 +540,7 @@ void Communicator::wait(const Done& done, const Peers& peers) {
       deliver_background();
     }
     if (now - begun < spinning_) {
-      if (yields_) std::this_thread::yield();
+      if (yields_ && user_ == std::this_thread::get_id()) std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(nap);
       nap = std::min(nap + nap / 4, microseconds(200));
