@@ -327,7 +327,8 @@ void Communicator::wait_for_ends() {
 }
 
 void Communicator::exchange(std::span<const Round::Outgoing> out, std::span<const Round::Incoming> in) {
-  /// The transfers of one message: its envelope, and its data if they are long.
+  /// The transfers of one message: its envelope, and its data. Short data are copied behind the envelope, and both are
+  /// sent as one stream of pieces; the first one has the envelope.
   struct Message {
     int peer;
     std::span<std::byte> data;
@@ -355,6 +356,17 @@ void Communicator::exchange(std::span<const Round::Outgoing> out, std::span<cons
     const auto at = std::ranges::find(receives, peer, &Message::peer);
     return at == receives.end() || at->data_started || at->done;
   };
+  const auto start_short = [&](Message& m, std::span<std::byte> stream, bool sending) {
+    const auto start = [&](Transfer& t, int tag, std::span<std::byte> piece) {
+      sending ? transport_->send(t, m.peer, tag, piece) : transport_->receive(t, m.peer, tag, piece);
+    };
+    m.pieces.resize((stream.size() - 1) / eager_bytes);
+    start(m.envelope, envelope_tag, stream.first(std::min(eager_bytes, stream.size())));
+    for (std::size_t i = 0; i < m.pieces.size(); ++i) {
+      const std::size_t at = (i + 1) * eager_bytes;
+      start(m.pieces[i], data_tag, stream.subspan(at, std::min(eager_bytes, stream.size() - at)));
+    }
+  };
   const auto short_data = [](const Message& m) { return m.data.size() <= inline_bytes; };
   const auto test_pieces = [&](Message& m) {
     return std::ranges::all_of(m.pieces, [&](Transfer& t) { return transport_->test(t); });
@@ -364,7 +376,8 @@ void Communicator::exchange(std::span<const Round::Outgoing> out, std::span<cons
     Peer& peer = peers_[static_cast<std::size_t>(from)];
     peer.in.resize(sizeof(Envelope) + inline_bytes);
     receives.push_back({.peer = from, .data = data});
-    transport_->receive(receives.back().envelope, from, envelope_tag, peer.in);
+    const std::size_t size = sizeof(Envelope) + (short_data(receives.back()) ? data.size() : 0);
+    start_short(receives.back(), std::span(peer.in).first(std::max(size, eager_bytes)), false);
   }
   for (const auto& [to, data] : out) {
     Peer& peer = peers_[static_cast<std::size_t>(to)];
@@ -374,7 +387,7 @@ void Communicator::exchange(std::span<const Round::Outgoing> out, std::span<cons
     std::memcpy(peer.out.data(), &envelope, sizeof envelope);
     if (inlined != 0) std::memcpy(peer.out.data() + sizeof envelope, data.data(), inlined);
     sends.push_back({.peer = to, .data = {const_cast<std::byte*>(data.data()), data.size()}});
-    transport_->send(sends.back().envelope, to, envelope_tag, peer.out);
+    start_short(sends.back(), peer.out, true);
     sent_bytes_ += sizeof envelope + data.size();
     ++sent_messages_;
   }
@@ -387,14 +400,14 @@ void Communicator::exchange(std::span<const Round::Outgoing> out, std::span<cons
       Envelope theirs;
       std::memcpy(&theirs, peer.in.data(), sizeof theirs);
       verify(theirs, m.peer, m.data.size());
-      if (short_data(m)) {
-        if (!m.data.empty()) std::memcpy(m.data.data(), peer.in.data() + sizeof theirs, m.data.size());
-        m.done = true;
-        return;
-      }
-      start_pieces(m, false);
+      if (short_data(m))
+        m.data_started = true;
+      else
+        start_pieces(m, false);
     }
     m.done = test_pieces(m);
+    if (m.done && short_data(m) && !m.data.empty())
+      std::memcpy(m.data.data(), peers_[static_cast<std::size_t>(m.peer)].in.data() + sizeof(Envelope), m.data.size());
   };
   const auto progress = [&] {
     bool all = true;
@@ -405,7 +418,7 @@ void Communicator::exchange(std::span<const Round::Outgoing> out, std::span<cons
     for (Message& m : sends) {
       if (m.done) continue;
       if (!short_data(m) && !m.data_started && verified(m.peer)) start_pieces(m, true);
-      m.done = transport_->test(m.envelope) && (short_data(m) || (m.data_started && test_pieces(m)));
+      m.done = transport_->test(m.envelope) && (short_data(m) || m.data_started) && test_pieces(m);
       all = all && m.done;
     }
     return all;

@@ -117,7 +117,8 @@ class Communicator {
  private:
   friend class Round;
   using Clock = std::chrono::steady_clock;
-  static constexpr std::size_t inline_bytes = 32768;  ///< longer data are sent as messages of their own
+  static constexpr std::size_t inline_bytes = 32768;  ///< longer data are sent after the envelope has been verified
+  static constexpr std::size_t eager_bytes = 3584;    ///< MPI libraries send up to about 4 KiB without an answer
   static constexpr std::size_t kept_calls = 16;
   static constexpr std::size_t kept_scratch = std::size_t{64} << 20;
 
