@@ -2,9 +2,9 @@
 #include "tessera/dist/tree_reduce.h"
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <type_traits>
-#include <vector>
 
 #include "tessera/base/error.h"
 
@@ -31,33 +31,45 @@ W combine(W a, W b) {
   }
 }
 
-template <class T>
-void widen(Wide<T>* __restrict to, const T* from, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) to[i] = static_cast<Wide<T>>(from[i]);
+/// Calls f(i) for i < n, in groups of a constant size, which compilers vectorise.
+template <class F>
+void for_each_index(std::size_t n, const F& f) {
+  constexpr std::size_t group = 16;
+  std::size_t i = 0;
+  for (; i + group <= n; i += group)
+    for (std::size_t j = 0; j < group; ++j) f(i + j);
+  for (; i < n; ++i) f(i);
 }
 
 template <Reduce how, class T>
 void reduce(std::span<const std::byte* const> inputs, std::byte* out, std::size_t count) {
   using W = Wide<T>;
   const std::size_t n = inputs.size();
-  std::vector<W> memory(n * block);
-  const auto part = [&](std::size_t k) { return memory.data() + k * block; };
+  const auto memory = std::make_unique_for_overwrite<W[]>((n + 1) / 2 * block);
+  const auto part = [&](std::size_t k) { return memory.get() + k / 2 * block; };
   for (std::size_t at = 0; at < count; at += block) {
     const std::size_t size = std::min(block, count - at);
-    for (std::size_t k = 0; k < n; ++k) widen<T>(part(k), reinterpret_cast<const T*>(inputs[k]) + at, size);
-    for (std::size_t step = 1; step < n; step *= 2)
+    for (std::size_t k = 0; k < n; k += 2) {
+      W* __restrict to = part(k);
+      const T* const a = reinterpret_cast<const T*>(inputs[k]) + at;
+      const T* const b = k + 1 < n ? reinterpret_cast<const T*>(inputs[k + 1]) + at : nullptr;
+      if (b != nullptr)
+        for_each_index(size, [=](std::size_t i) { to[i] = combine<how>(static_cast<W>(a[i]), static_cast<W>(b[i])); });
+      else
+        for_each_index(size, [=](std::size_t i) { to[i] = static_cast<W>(a[i]); });
+    }
+    for (std::size_t step = 2; step < n; step *= 2)
       for (std::size_t k = 0; k + step < n; k += 2 * step) {
         W* __restrict a = part(k);
         const W* __restrict b = part(k + step);
-        for (std::size_t i = 0; i < size; ++i) a[i] = combine<how>(a[i], b[i]);
+        for_each_index(size, [=](std::size_t i) { a[i] = combine<how>(a[i], b[i]); });
       }
-    T* to = reinterpret_cast<T*>(out) + at;
-    const W* from = part(0);
-    if constexpr (how == Reduce::mean) {
-      for (std::size_t i = 0; i < size; ++i) to[i] = static_cast<T>(from[i] / static_cast<W>(n));
-    } else {
-      for (std::size_t i = 0; i < size; ++i) to[i] = static_cast<T>(from[i]);
-    }
+    T* const to = reinterpret_cast<T*>(out) + at;
+    const W* const from = part(0);
+    if constexpr (how == Reduce::mean)
+      for_each_index(size, [=](std::size_t i) { to[i] = static_cast<T>(from[i] / static_cast<W>(n)); });
+    else
+      for_each_index(size, [=](std::size_t i) { to[i] = static_cast<T>(from[i]); });
   }
 }
 
