@@ -268,11 +268,6 @@ Array one_hot(const Array& indices, std::int64_t classes, DType dtype) {
 
 namespace {
 
-/// Returns the attributes for an observer.
-Attributes reduction_attributes(const std::vector<int>& axes, bool keep) {
-  return {{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}, {"keep", keep}};
-}
-
 Array spread(const char* name, Array a, const std::vector<int>& axes, double correction, bool keep, bool root) {
   const Operation operation(name, a);
   const DType given = a.dtype();
@@ -298,7 +293,7 @@ Array spread(const char* name, Array a, const std::vector<int>& axes, double cor
   }
   if (small) result = result.astype(given);
   return operation.finish(std::move(result), [&] {
-    Attributes all = reduction_attributes(axes, keep);
+    Attributes all = detail::reduction_attributes(axes, keep);
     all.push_back({"correction", correction});
     return all;
   });
@@ -317,7 +312,7 @@ Array std(Array a, std::vector<int> axes, double correction, bool keep) {
 }
 
 Array logsumexp(Array a, std::vector<int> axes, bool keep) {
-  const auto attributes = [&] { return reduction_attributes(axes, keep); };
+  const auto attributes = [&] { return detail::reduction_attributes(axes, keep); };
   const Operation operation("logsumexp", a);
   detail::check_numeric("logsumexp", a.dtype());
   const DType given = a.dtype();

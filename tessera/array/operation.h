@@ -94,6 +94,11 @@ class Operation {
   std::vector<OperandSnapshot> operands_;
 };
 
+/// The attributes of a reduction, for an observer.
+inline Attributes reduction_attributes(const std::vector<int>& axes, bool keep) {
+  return {{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}, {"keep", keep}};
+}
+
 /// An Operation with its own backward rule. Operations inside it record no history. Composite operations that are
 /// differentiated through their parts use Operation instead.
 class RuledOperation {

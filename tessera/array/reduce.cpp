@@ -645,13 +645,6 @@ void check_numeric(const char* name, const Array& a) {
                       .remedy = "Use any, all, or astype"});
 }
 
-/// Returns the attributes for an observer. They are created only if there is an observer.
-auto reduction_attributes(const std::vector<int>& axes, bool keep) {
-  return [&axes, keep] {
-    return Attributes{{"axes", std::vector<std::int64_t>(axes.begin(), axes.end())}, {"keep", keep}};
-  };
-}
-
 /// Reshapes the result of reducing an operand of `shape`, or its adjoint, so that the reduced axes have extent 1.
 Array with_reduced_axes(const Array& result, Shape shape, const std::vector<int>& axes) {
   if (axes.empty()) std::fill(shape.begin(), shape.end(), 1);
@@ -692,7 +685,7 @@ auto extreme_rule(const std::vector<int>& axes) {
 
 Array sum(Array a, std::vector<int> axes, bool keep) {
   RuledOperation operation("sum", a);
-  const auto attributes = reduction_attributes(axes, keep);
+  const auto attributes = [&] { return detail::reduction_attributes(axes, keep); };
   const DType t = sum_dtype(a.dtype());
   return operation.finish(reduce({"sum", ir::ReduceOp::sum, accumulator_of(t), t}, std::move(a), axes, keep),
                           attributes, sum_rule(axes));
@@ -705,7 +698,7 @@ Array detail::mean_of_sum(Array total, std::int64_t count, DType dtype) {
 }
 Array mean(Array a, std::vector<int> axes, bool keep) {
   RuledOperation operation("mean", a);
-  const auto attributes = reduction_attributes(axes, keep);
+  const auto attributes = [&] { return detail::reduction_attributes(axes, keep); };
   const bool integers = !is_float(a.dtype());
   const DType t = !integers ? a.dtype() : device_info(a.device()).can.f64 ? DType::f64 : DType::f32;
   // Integers of up to 32 bits are summed exactly in 64 bits. 64-bit integers are converted first, because their sum
@@ -722,7 +715,7 @@ Array mean(Array a, std::vector<int> axes, bool keep) {
 }
 Array max(Array a, std::vector<int> axes, bool keep) {
   RuledOperation operation("max", a);
-  const auto attributes = reduction_attributes(axes, keep);
+  const auto attributes = [&] { return detail::reduction_attributes(axes, keep); };
   check_numeric("max", a);
   const DType t = a.dtype();
   return operation.finish(reduce({"max", ir::ReduceOp::max, accumulator_of(t), t}, std::move(a), axes, keep),
@@ -730,7 +723,7 @@ Array max(Array a, std::vector<int> axes, bool keep) {
 }
 Array min(Array a, std::vector<int> axes, bool keep) {
   RuledOperation operation("min", a);
-  const auto attributes = reduction_attributes(axes, keep);
+  const auto attributes = [&] { return detail::reduction_attributes(axes, keep); };
   check_numeric("min", a);
   const DType t = a.dtype();
   return operation.finish(reduce({"min", ir::ReduceOp::min, accumulator_of(t), t}, std::move(a), axes, keep),
@@ -738,14 +731,14 @@ Array min(Array a, std::vector<int> axes, bool keep) {
 }
 Array any(Array a, std::vector<int> axes, bool keep) {
   const Operation operation("any", a);
-  const auto attributes = reduction_attributes(axes, keep);
+  const auto attributes = [&] { return detail::reduction_attributes(axes, keep); };
   if (a.dtype() != DType::boolean) a = a.astype(DType::boolean);
   return operation.finish(reduce({"any", ir::ReduceOp::or_, DType::boolean, DType::boolean}, std::move(a), axes, keep),
                           attributes);
 }
 Array all(Array a, std::vector<int> axes, bool keep) {
   const Operation operation("all", a);
-  const auto attributes = reduction_attributes(axes, keep);
+  const auto attributes = [&] { return detail::reduction_attributes(axes, keep); };
   if (a.dtype() != DType::boolean) a = a.astype(DType::boolean);
   return operation.finish(reduce({"all", ir::ReduceOp::and_, DType::boolean, DType::boolean}, std::move(a), axes, keep),
                           attributes);

@@ -27,7 +27,7 @@ using ir::Value;
 
 namespace {
 
-constexpr std::int64_t short_row = 128, shortest_in_network = 32, longest_in_network = 1024;
+constexpr std::int64_t short_extent = 128, shortest_in_network = 32, longest_in_network = 1024;
 
 struct ShortSpec {
   DType dtype;
@@ -246,9 +246,9 @@ Array sorted_along(const char* name, const Array& a, std::size_t axis, bool orde
   // A network sorts one row per vector lane, so a single row takes as long as a full vector of rows.
   const bool network = blocks_are_vectors(a.device().backend) && network_key(a.dtype(), order) &&
                        extent > shortest_in_network && extent <= longest_in_network;
-  const Array out = network               ? sorted_by_network(last, rows, extent, order)
-                    : extent <= short_row ? sorted_short(last, rows, extent, order)
-                                          : detail::radix_sort(last, extent, order);
+  const Array out = network                  ? sorted_by_network(last, rows, extent, order)
+                    : extent <= short_extent ? sorted_short(last, rows, extent, order)
+                                             : detail::radix_sort(last, extent, order);
   return out.permute(axes);
 }
 

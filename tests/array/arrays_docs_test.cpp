@@ -24,7 +24,7 @@ std::string output_of(const std::function<void()>& f) {
 }
 
 TEST(ArraysDocs, AllBlocksAreCompiled) {
-  test::DocsPage("docs/arrays.md").expect_blocks_in("tests/array/arrays_docs_test.cpp", 10);
+  test::DocsPage("docs/arrays.md").expect_blocks_in("tests/array/arrays_docs_test.cpp", 11);
 }
 TEST(DevicesDocs, AllBlocksAreCompiled) {
   test::DocsPage("docs/devices.md").expect_blocks_in("tests/array/arrays_docs_test.cpp", 4);
@@ -76,6 +76,16 @@ Array positive = masked_select(scores, scores > 0);  // [0.3, 2.5, 2.5]
   EXPECT_EQ(order.astype(DType::i32).to_vector<int>(), (std::vector{2, 0, 1, 3}));
   EXPECT_EQ(best.to_vector<float>(), (std::vector{2.5f, 2.5f}));
   EXPECT_EQ(positive.to_vector<float>(), (std::vector{0.3f, 2.5f, 2.5f}));
+}
+
+TEST(ArraysDocs, RearrangesAndContracts) {
+Array points = Array::from({0.f, 0.f, 3.f, 4.f}, Shape{2, 2});
+Array between = points.unsqueeze(1) - points.unsqueeze(0);
+Array squares = einsum("ijk,ijk->ij", {between, between});  // [[0, 25], [25, 0]]
+Array board = tile(Array::eye(2), {2, 2});                  // 4 x 4 squares in two colours
+
+  EXPECT_EQ(squares.to_vector<float>(), (std::vector{0.f, 25.f, 25.f, 0.f}));
+  EXPECT_EQ(board.to_vector<float>(), (std::vector{1.f, 0.f, 1.f, 0.f, 0.f, 1.f, 0.f, 1.f, 1.f, 0.f, 1.f, 0.f, 0.f, 1.f, 0.f, 1.f}));
 }
 
 TEST(ArraysDocs, FactorisesAMatrixInPlace) {

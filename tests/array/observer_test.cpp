@@ -20,9 +20,12 @@
 #include "tessera/array/generator.h"
 #include "tessera/array/history.h"
 #include "tessera/array/move.h"
+#include "tessera/array/rearrange.h"
 #include "tessera/array/safetensors.h"
+#include "tessera/array/statistics.h"
 #include "tessera/ops/attention.h"
 #include "tessera/ops/convolution.h"
+#include "tessera/ops/einsum.h"
 #include "tessera/ops/linear_algebra.h"
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer.h"
@@ -160,6 +163,42 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
        [=] {
          update_slice(a, b, {0, 0});
        }},
+      {"moveaxis", "moveaxis", 1, [=] { moveaxis(a, 0, 1); }},
+      {"swapaxes", "swapaxes", 1, [=] { swapaxes(a, 0, 1); }},
+      {"diagonal", "diagonal", 1, [=] { diagonal(a); }},
+      {"trace", "trace", 1, [=] { tessera::trace(a); }},
+      {"roll", "roll", 1, [=] { roll(a, 1); }},
+      {"repeat", "repeat", 1, [=] { repeat(a, 2, 0); }},
+      {"tile", "tile", 1,
+       [=] {
+         tile(a, {2, 1});
+       }},
+      {"diff", "diff", 1, [=] { diff(a); }},
+      {"meshgrid", "meshgrid", 2,
+       [=] {
+         meshgrid({row, row});
+       }},
+      {"median", "median", 1, [=] { median(a, {1}); }},
+      {"quantile", "quantile", 1, [=] { quantile(a, 0.3); }},
+      {"nansum", "nansum", 1, [=] { nansum(a); }},
+      {"nanmean", "nanmean", 1, [=] { nanmean(a); }},
+      {"nanmax", "nanmax", 1, [=] { nanmax(a); }},
+      {"nanmin", "nanmin", 1, [=] { nanmin(a); }},
+      {"searchsorted", "searchsorted", 2, [=] { searchsorted(row, a); }},
+      {"isin", "isin", 2, [=] { isin(a, row); }},
+      {"interp", "interp", 3, [=] { interp(a, row, row); }},
+      {"topk", "topk", 1, [=] { topk(a, 1); }},
+      {"bincount", "bincount", 1, [=] { bincount(ids); }},
+      {"unique_counts", "unique_counts", 1, [=] { unique_counts(t); }},
+      {"unique_inverse", "unique_inverse", 1, [=] { unique_inverse(t); }},
+      {"histogram", "histogram", 1, [=] { histogram(t, 2, 0, 1); }},
+      {"einsum", "einsum", 2,
+       [=] {
+         einsum("ij,jk", {a, b});
+       }},
+      {"tensordot", "tensordot", 2, [=] { tensordot(a, b, 1); }},
+      {"kron", "kron", 2, [=] { kron(a, b); }},
+      {"outer", "outer", 2, [=] { outer(a, b); }},
       {"conv2d", "conv2d", 3, [=] { conv2d(image, image, one); }},
       {"max_pool2d", "max_pool2d", 1, [=] { max_pool2d(image, {.kernel = 2}); }},
       {"average_pool2d", "average_pool2d", 1, [=] { average_pool2d(image, {.kernel = 2}); }},
@@ -287,10 +326,11 @@ TEST(Observer, CasesCoverEveryFunctionOfInstalledHeaders) {
   const std::regex declaration(R"(^\s*(?:static )?(?:const )?(?:std::vector<)?Array>?&? (operator[^(]+|\w+)\()");
   std::set<std::string> missing;
   std::size_t found = 0;
-  for (const char* header : {"array/array.h", "array/dlpack.h", "array/functions.h", "array/generator.h",
-                             "array/safetensors.h", "nn/evaluate.h", "nn/losses.h", "nn/mode.h", "nn/precision.h",
-                             "nn/trainer.h", "nn/trainer_base.h", "ops/attention.h", "ops/convolution.h",
-                             "ops/linear_algebra.h", "ops/product.h", "ops/transformer.h", "ops/weight.h"}) {
+  for (const char* header :
+       {"array/array.h",       "array/dlpack.h",       "array/functions.h", "array/generator.h", "array/rearrange.h",
+        "array/safetensors.h", "array/statistics.h",   "nn/evaluate.h",     "nn/losses.h",       "nn/mode.h",
+        "nn/precision.h",      "nn/trainer.h",         "nn/trainer_base.h", "ops/attention.h",   "ops/convolution.h",
+        "ops/einsum.h",        "ops/linear_algebra.h", "ops/product.h",     "ops/transformer.h", "ops/weight.h"}) {
     std::ifstream file(std::string(TESSERA_SOURCE_DIR "/tessera/") + header);
     ASSERT_TRUE(file) << header;
     for (std::string line; std::getline(file, line);) {
@@ -317,7 +357,9 @@ const std::set<std::string> with_gradient = {
     "solve_triangular", "cholesky", "windows2d", "fold2d", "max_pool2d", "average_pool2d",
     // compositions of the functions above
     "sort", "masked_select", "as_contiguous", "silu_gate", "gelu_gate", "stack", "split", "tril", "triu", "var", "std",
-    "stddev", "logsumexp", "conv2d"};
+    "stddev", "logsumexp", "conv2d", "moveaxis", "swapaxes", "diagonal", "trace", "roll", "repeat", "tile", "diff",
+    "meshgrid", "median", "quantile", "nansum", "nanmean", "nanmax", "nanmin", "interp", "topk", "einsum", "tensordot",
+    "kron", "outer"};
 const std::map<std::string, const char*> without_gradient = {
     {"floor", "it is zero"},
     {"ceil", "it is zero"},
@@ -325,6 +367,12 @@ const std::map<std::string, const char*> without_gradient = {
     {"rint", "it is zero"},
     {"round", "it is zero"},
     {"isinf", "returns bools"},
+    {"isin", "returns bools"},
+    {"searchsorted", "returns integers"},
+    {"bincount", "takes integers"},
+    {"unique_counts", "the values are those of unique"},
+    {"unique_inverse", "the values are those of unique"},
+    {"histogram", "returns integers"},
     {"nonzero", "returns integers"},
     {"argsort", "returns integers"},
     {"linspace", "takes no arrays"},

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/array/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tessera/array/elementwise.h"
+#include "tessera/array/functions.h"
+#include "tessera/array/operation.h"
+
+namespace tessera {
+
+using detail::Operation;
+
+namespace {
+
+constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+constexpr double infinite = std::numeric_limits<double>::infinity();
+
+Array as_floats(const Array& a) {
+  if (is_float(a.dtype())) return a;
+  return a.astype(device_info(a.device()).can.f64 ? DType::f64 : DType::f32);
+}
+
+/// An array whose last axis has the elements that a reduction combines, and the shape of the reduction's result.
+struct Lines {
+  Array elements;
+  Shape shape;
+};
+
+Lines lines_of(const char* operation, const Array& a, const std::vector<int>& axes, bool keep) {
+  std::vector<bool> reduced(a.shape().size(), axes.empty());
+  for (const int axis : axes) reduced[static_cast<std::size_t>(normalise_axis(operation, axis, reduced.size()))] = true;
+  std::vector<int> order, last;
+  Shape shape, result;
+  std::int64_t count = 1;
+  for (std::size_t d = 0; d < reduced.size(); ++d) {
+    (reduced[d] ? last : order).push_back(static_cast<int>(d));
+    if (reduced[d])
+      count *= a.shape()[d];
+    else
+      shape.push_back(a.shape()[d]);
+    if (!reduced[d] || keep) result.push_back(reduced[d] ? 1 : a.shape()[d]);
+  }
+  order.insert(order.end(), last.begin(), last.end());
+  shape.push_back(count);
+  return {a.permute(order).reshape(shape), result};
+}
+
+Array quantile_of(const char* operation, const Array& a, double q, const std::vector<int>& axes, bool keep) {
+  const Lines lines = lines_of(operation, as_floats(a), axes, keep);
+  const std::int64_t count = lines.elements.shape(-1);
+  if (count == 0) return Array::full(lines.shape, not_a_number, lines.elements.dtype(), lines.elements.device());
+  const Array sorted = sort(lines.elements);
+  const double position = q * static_cast<double>(count - 1);
+  const auto below = std::min(static_cast<std::int64_t>(position), count - 1);
+  const double fraction = position - static_cast<double>(below);
+  const Array low = sorted.select(-1, below), largest = sorted.select(-1, count - 1);
+  Array result = low;
+  if (fraction > 0) {
+    const Array high = sorted.select(-1, below + 1);
+    // Equal elements, among them infinities, are returned as they are.
+    result = where(low == high, low, low * (1 - fraction) + high * fraction);
+  }
+  return where(isnan(largest), largest, result).reshape(lines.shape);
+}
+
+/// Reduces `a` with its NaN replaced by `neutral`. The result is NaN where all elements are.
+template <class Reduce>
+Array ignoring_nan(const Array& a, double neutral, const std::vector<int>& axes, bool keep, const Reduce& reduce) {
+  if (!is_float(a.dtype())) return reduce(a, axes, keep);
+  const Array absent = isnan(a);
+  return where(all(absent, axes, keep), not_a_number, reduce(where(absent, neutral, a), axes, keep));
+}
+
+void check_line(const char* operation, const Array& a) {
+  if (a.rank() != 1)
+    fail<ShapeError>({.operation = operation,
+                      .with = {{"shape", to_string(a.shape())}},
+                      .wrong = "the array does not have exactly one dimension"});
+}
+
+}  // namespace
+
+Array median(const Array& a, std::vector<int> axes, bool keep) {
+  const Operation operation("median", a);
+  return operation.finish(quantile_of("median", a, 0.5, axes, keep),
+                          [&] { return detail::reduction_attributes(axes, keep); });
+}
+
+Array quantile(const Array& a, double q, std::vector<int> axes, bool keep) {
+  const Operation operation("quantile", a);
+  if (!(q >= 0 && q <= 1))
+    fail<ArgumentError>(
+        {.operation = "quantile", .with = {{"q", std::to_string(q)}}, .wrong = "q must be from 0 to 1"});
+  return operation.finish(quantile_of("quantile", a, q, axes, keep), [&] {
+    Attributes all = detail::reduction_attributes(axes, keep);
+    all.push_back({"q", q});
+    return all;
+  });
+}
+
+Array nansum(const Array& a, std::vector<int> axes, bool keep) {
+  const Operation operation("nansum", a);
+  return operation.finish(sum(is_float(a.dtype()) ? where(isnan(a), 0, a) : a, axes, keep),
+                          [&] { return detail::reduction_attributes(axes, keep); });
+}
+Array nanmean(const Array& a, std::vector<int> axes, bool keep) {
+  const Operation operation("nanmean", a);
+  const auto attributes = [&] { return detail::reduction_attributes(axes, keep); };
+  if (!is_float(a.dtype())) return operation.finish(mean(a, axes, keep), attributes);
+  const Array absent = isnan(a);
+  const Array count = sum((!absent).astype(DType::f32), axes, keep);
+  const bool is_small = a.dtype() == DType::f16 || a.dtype() == DType::bf16;
+  const Array total = sum(where(absent, 0, is_small ? a.astype(DType::f32) : a), axes, keep);
+  return operation.finish((total / count).astype(a.dtype()), attributes);
+}
+Array nanmax(const Array& a, std::vector<int> axes, bool keep) {
+  const Operation operation("nanmax", a);
+  return operation.finish(
+      ignoring_nan(a, -infinite, axes, keep, [](const Array& x, auto& d, bool k) { return max(x, d, k); }),
+      [&] { return detail::reduction_attributes(axes, keep); });
+}
+Array nanmin(const Array& a, std::vector<int> axes, bool keep) {
+  const Operation operation("nanmin", a);
+  return operation.finish(
+      ignoring_nan(a, infinite, axes, keep, [](const Array& x, auto& d, bool k) { return min(x, d, k); }),
+      [&] { return detail::reduction_attributes(axes, keep); });
+}
+
+namespace {
+
+/// Where `element` comes before a value that is inserted at `edge`.
+Array comes_before(const Array& element, const Array& value, Edge edge) {
+  const bool left = edge == Edge::left;
+  const Array less = left ? element < value : element <= value;
+  if (!is_float(value.dtype())) return less;
+  return less | (left ? isnan(value) & !isnan(element) : isnan(value));
+}
+
+}  // namespace
+
+Array searchsorted(const Array& sorted, const Array& values, Edge edge) {
+  const Operation operation("searchsorted", sorted, values);
+  check_line("searchsorted", sorted);
+  const DType common = promote(sorted.dtype(), values.dtype());
+  const Array line = detail::without_history(sorted).astype(common);
+  const Array wanted = detail::without_history(values).astype(common);
+  // The result is at least `begin` and at most `begin` + `length`.
+  Array begin = Array::zeros(values.shape(), DType::i64, values.device());
+  for (std::int64_t length = line.size(); length > 0;) {
+    const std::int64_t half = std::max<std::int64_t>(length / 2, 1);
+    begin = where(comes_before(take(line, begin + (half - 1)), wanted, edge), begin + half, begin).eval();
+    length -= half;
+  }
+  return operation.finish(std::move(begin), [&] { return Attributes{{"edge", static_cast<std::int64_t>(edge)}}; });
+}
+
+Array isin(const Array& a, const Array& values) {
+  const Operation operation("isin", a, values);
+  if (values.size() == 0) return operation.finish(Array::full(a.shape(), 0, DType::boolean, a.device()));
+  const DType common = promote(a.dtype(), values.dtype());
+  const Array sorted = sort(detail::without_history(values).astype(common).reshape({values.size()}));
+  const Array wanted = detail::without_history(a).astype(common);
+  const Array position = minimum(searchsorted(sorted, wanted), sorted.size() - 1);
+  return operation.finish(take(sorted, position) == wanted);
+}
+
+Array interp(const Array& x, const Array& at, const Array& heights) {
+  const Operation operation("interp", x, at, heights);
+  check_line("interp", at);
+  if (at.shape() != heights.shape() || at.size() == 0)
+    fail<ShapeError>({.operation = "interp",
+                      .with = {{"at", to_string(at.shape())}, {"heights", to_string(heights.shape())}},
+                      .wrong = "the function needs the same number of positions and heights, and at least one"});
+  const Array places = as_floats(at), values = as_floats(heights), wanted = as_floats(x);
+  const std::int64_t last = at.size() - 1;
+  if (last == 0) return operation.finish(where(isnan(wanted), wanted, values.select(0, 0)));
+  const Array right = clip(searchsorted(places, wanted, Edge::right), 1, last);
+  const Array x0 = take(places, right - 1), x1 = take(places, right);
+  const Array y0 = take(values, right - 1), y1 = take(values, right);
+  const Array between = y0 + (y1 - y0) * ((wanted - x0) / (x1 - x0));
+  const Array left_of = wanted < places.select(0, 0), right_of = wanted >= places.select(0, last);
+  return operation.finish(where(left_of, values.select(0, 0), where(right_of, values.select(0, last), between)));
+}
+
+TopK topk(const Array& a, std::int64_t k, int axis, bool largest) {
+  const Operation operation("topk", a);
+  const int d = normalise_axis("topk", axis, a.shape().size());
+  if (k < 0 || k > a.shape(d))
+    fail<ArgumentError>(
+        {.operation = "topk",
+         .with = {{"shape", to_string(a.shape())}, {"axis", std::to_string(axis)}, {"k", std::to_string(k)}},
+         .wrong = "k must be from 0 to the number of elements along the axis"});
+  const std::int64_t extent = a.shape(d);
+  Array order = argsort(detail::without_history(a), d);
+  order = largest ? flip(order.slice(d, extent - k, extent), {d}) : order.slice(d, 0, k).copy();
+  std::vector<Array> both = operation.finish({take_along_axis(a, order, d), order}, [&] {
+    return Attributes{{"k", k}, {"axis", static_cast<std::int64_t>(d)}, {"largest", largest}};
+  });
+  return {both[0], both[1]};
+}
+
+Array bincount(const Array& a, std::int64_t least) {
+  const Operation operation("bincount", a);
+  detail::check_index_dtype("bincount", a);
+  const Array line = a.reshape({a.size()}).astype(DType::i64);
+  std::int64_t count = std::max<std::int64_t>(least, 0);
+  if (line.size() != 0) {
+    const auto limits = stack({min(line), max(line)}).to_vector<std::int64_t>();
+    if (limits[0] < 0)
+      fail<ArgumentError>({.operation = "bincount",
+                           .with = {{"smallest", std::to_string(limits[0])}},
+                           .wrong = "the elements must not be negative"});
+    count = std::max(count, limits[1] + 1);
+  }
+  const Array zeros = Array::zeros({count}, DType::i64, a.device());
+  return operation.finish(scatter_add(zeros, line, Array::ones({line.size()}, DType::i64, a.device())), [&] {
+    return Attributes{{"least", least}};
+  });
+}
+
+Inverse unique_inverse(const Array& a) {
+  const Operation operation("unique_inverse", a);
+  const Array values = unique(a);
+  std::vector<Array> both = operation.finish({values, searchsorted(values, a)}, [] { return Attributes{}; });
+  return {both[0], both[1]};
+}
+
+Counted unique_counts(const Array& a) {
+  const Operation operation("unique_counts", a);
+  const Inverse inverse = unique_inverse(a);
+  const Array counts = bincount(inverse.indices, inverse.values.size());
+  std::vector<Array> both = operation.finish({inverse.values, counts}, [] { return Attributes{}; });
+  return {both[0], both[1]};
+}
+
+Histogram histogram(const Array& a, std::int64_t bins, double low, double high) {
+  const Operation operation("histogram", a);
+  if (bins < 1 || !std::isfinite(low) || !std::isfinite(high) || !(low < high))
+    fail<ArgumentError>(
+        {.operation = "histogram",
+         .with = {{"bins", std::to_string(bins)}, {"low", std::to_string(low)}, {"high", std::to_string(high)}},
+         .wrong = "there must be at least one interval, and low must be less than high"});
+  const Array x = as_floats(a).reshape({a.size()});
+  Array edges = Array::linspace(low, high, bins + 1, x.dtype(), x.device());
+  const Array is_inside = (x >= edges.select(0, 0)) & (x <= edges.select(0, bins));
+  const Array interval = minimum(searchsorted(edges, x, Edge::right) - 1, bins - 1);
+  // Elements outside are counted in an interval of their own.
+  Array counts = bincount(where(is_inside, interval, bins), bins + 1).slice(0, 0, bins).copy();
+  std::vector<Array> both = operation.finish({std::move(counts), std::move(edges)}, [&] {
+    return Attributes{{"bins", bins}, {"low", low}, {"high", high}};
+  });
+  return {both[0], both[1]};
+}
+
+}  // namespace tessera
