@@ -245,7 +245,7 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
         if (at != 0) next.push_back({rest.substr(0, at), no_token});
         next.push_back({rest.substr(at, special.text.size()), id});
         rest.remove_prefix(at + special.text.size());
-        if (strips_after_special_ && special.type == TokenType::control && strips(special.text))
+        if (strips_after_special_ && strips(special.text))
           rest.remove_prefix(std::min(rest.find_first_not_of(" \t\n\v\f\r"), rest.size()));
         found = true, at = 0;
       }

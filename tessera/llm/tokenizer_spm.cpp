@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <queue>
 
 #include "tessera/base/unicode.h"
@@ -69,9 +70,9 @@ void Tokenizer::read_scores(const GgufFile& file) {
     throw_tokenizer_error(
         file, key, fmt::format("there are {} scores for {} tokens", tables_->scores.size(), tables_->tokens.size()));
   adds_space_ = file.get_or<bool>("tokenizer.ggml.add_space_prefix", true);
-  std::string name = file.get_or<std::string>("general.name", "");
-  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  strips_after_special_ = name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
+  // GGUF files do not contain the attribute "rstrip" of tokenizer.json. The vocabulary identifies Phi 3.
+  constexpr std::array phi3 = {"<|user|>", "<|assistant|>", "<|end|>", "<|placeholder1|>"};
+  strips_after_special_ = std::ranges::all_of(phi3, [&](const char* text) { return find(text).has_value(); });
 }
 
 void Tokenizer::encode_llama(std::string_view given, bool after_special, std::vector<TokenId>& out) const {

@@ -340,6 +340,32 @@ TEST(Tokenizer, ParsesSpecialTokensInText) {
   EXPECT_FALSE(t.is_end(tool));
 }
 
+// Sources: the attribute "rstrip" in tokenizer.json of Phi 3 and 3.5, and llama-vocab.cpp.
+TEST(Tokenizer, Phi3StripsWhiteSpaceAfterSpecialTokens) {
+  const auto make = [](const std::string& name, const std::string& placeholder) {
+    Vocabulary v;
+    v.model = "llama", v.pre = "";
+    v.tokens.clear(), v.types.clear();
+    v.add("<unk>", TokenType::unknown), v.add("<s>", TokenType::control), v.add("</s>", TokenType::user_defined);
+    for (const std::string& text : {std::string("<|endoftext|>"), std::string("<|assistant|>"), placeholder,
+                                    std::string("<|end|>"), std::string("<|user|>")})
+      v.add(text, TokenType::control);
+    v.add("<0x0A>", TokenType::byte), v.add("a"), v.add("\u2581");
+    v.with("scores", GgufArray{std::vector<float>(v.tokens.size())}).with("add_space_prefix", false);
+    v.more.emplace_back("general.name", name);
+    return v.make();
+  };
+  const EncodeOptions parse{.add_special = false, .parse_special = true};
+  const std::string turn = "<|user|>\na \n<|end|> \n<|assistant|>\n", others = "<s>\n<|endoftext|>\n<unk>\n</s>\na";
+  for (const char* name : {"Phi 3.5 Mini Instruct", "phi-3", ""}) {
+    const Tokenizer t = make(name, "<|placeholder1|>");
+    EXPECT_EQ(t.encode(turn, parse), (Ids{7, 9, 10, 8, 6, 4})) << name;
+    EXPECT_EQ(t.encode(others, parse), (Ids{1, 8, 3, 8, 0, 8, 2, 9})) << name;
+    EXPECT_EQ(t.encode("</s>\n a"), (Ids{2, 9})) << "user-defined tokens are always parsed";
+  }
+  EXPECT_EQ(make("phi-3", "<|other|>").encode(turn, parse), (Ids{7, 8, 9, 10, 8, 6, 10, 8, 4, 8}));
+}
+
 TEST(Tokenizer, CollectsEndTokensOfAllKeys) {
   Vocabulary v;
   const auto add = [&](const char* key, const char* text) {
