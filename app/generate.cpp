@@ -16,6 +16,7 @@
 #include "read_text.h"
 #include "terminal.h"
 #include "tessera/base/config.h"
+#include "tessera/base/log.h"
 #include "tessera/base/printable.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/device/placement/verify_on.h"
@@ -30,6 +31,7 @@ struct GenerateArguments : ModelOptions {
   std::string prompt, prompt_file, verify_on, system, chat_template, grammar_file, schema_file;
   std::string written_by;  ///< name of the chat template that formatted the prompt
   bool stats = false, json = false, quiet = false, print_tokens = false, strict = false, chat = false, ids = false;
+  bool special = false;
 };
 
 std::string read_prompt(const GenerateArguments& o) {
@@ -94,12 +96,24 @@ void print_stats(const LanguageModel& model) {
     eprint("memory of {}: {}\n", to_string(device), to_string(memory_stats(device)));
 }
 
+/// Warns if a prompt that is read as plain text contains the text of a control token.
+void warn_of_control_text(const Tokenizer& tokenizer, const std::string& prompt) {
+  const std::vector<TokenId> parsed = tokenizer.encode(prompt, {.add_special = false, .parse_special = true});
+  const auto at = std::ranges::find(parsed, TokenType::control, [&](TokenId id) { return tokenizer.type(id); });
+  if (at == parsed.end()) return;
+  logging::warn(fmt::format("{} in the prompt is read as plain text; --special reads it as a control token",
+                            printable_line(tokenizer.text(*at))));
+}
+
 /// Returns the tokens of the prompt. With --chat, also adds the stop string that ends an answer, and makes the control
 /// tokens around thinking visible in the output.
 std::vector<TokenId> tokens_of(GenerateArguments& o, const GgufFile& file, const Tokenizer& tokenizer,
                                const std::string& prompt) {
   if (o.ids) return token_numbers(prompt);
-  if (!o.chat) return tokenizer.encode(prompt);
+  if (!o.chat) {
+    if (!o.special) warn_of_control_text(tokenizer, prompt);
+    return tokenizer.encode(prompt, {.parse_special = o.special});
+  }
   const ChatTemplate chat = ChatTemplate::of(file, o.chat_template);
   Conversation conversation;
   if (!o.system.empty()) conversation.push_back({"system", o.system});
@@ -281,8 +295,12 @@ Command generate_command(CLI::App& program) {
   sub->add_option("--json-schema", o->schema_file, "Generate only JSON that is valid against the schema in this file")
       ->check(require_nonempty)
       ->excludes(grammar);
-  sub->add_flag("--ids", o->ids, "The prompt is a list of token ids, and ids are printed (see `tessera tokenize`)")
-      ->excludes(chat);
+  auto* ids =
+      sub->add_flag("--ids", o->ids, "The prompt is a list of token ids, and ids are printed (see `tessera tokenize`)")
+          ->excludes(chat);
+  sub->add_flag("--special", o->special, "Recognise control tokens such as <|fim_prefix|> in the prompt")
+      ->excludes(chat)
+      ->excludes(ids);
   sub->add_flag("--stats", o->stats,
                 "Also print the kernels that ran on each device, compilations, copies, and memory use");
   auto* strict = sub->add_flag("--strict", o->strict, "Fail if anything runs on or is copied to another device");
@@ -307,6 +325,7 @@ Examples:
   tessera generate model.gguf --prompt-file notes.txt --quiet > answer.txt
   tessera generate model.gguf -p "Once" --json | jq .tokens_per_second
   tessera generate model.gguf -p "Why is the sky blue?" --chat --stop "In short"
+  tessera generate qwen-coder.gguf --special -p '<|fim_prefix|>int f(<|fim_suffix|>) { return x; }<|fim_middle|>'
   tessera generate model.gguf -p "Describe Zürich" --chat --json-schema town.json
   tessera generate model.gguf -p "Once" --device cuda:0,opencl:1
   tessera generate model.gguf -p "Once" -n 2 --device opencl --verify-on interp)");

@@ -416,6 +416,25 @@ TEST(Generate, SupportsIdsChatStopStringsAndLogProbabilities) {
   EXPECT_TRUE(fails(generate(bare, {"-p", "a", "--logprobs", "1"}), 2, {"--json"}));
 }
 
+TEST(Generate, ReadsControlTokensOnlyIfRequested) {
+  const auto generate = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"generate", bare, "--device", "cpu", "-n", "1", "--json", "-q"});
+    return tessera_with(more);
+  };
+  const std::string prompt = "The index<|endoftext|>The";
+  const Outcome plain_text = generate({"-p", prompt});
+  EXPECT_EQ(plain_text.err,
+            "tessera: warning: <|endoftext|> in the prompt is read as plain text; --special reads it as a control "
+            "token\n");
+  EXPECT_GT(json::parse(plain_text.out)["prompt_tokens"].size(), 6u);
+  const Outcome parsed = generate({"-p", prompt, "--special"});
+  EXPECT_EQ(parsed.err, "");
+  EXPECT_EQ(json::parse(parsed.out)["prompt_tokens"], (json{2047, 384, 538, 2047, 384}));
+  EXPECT_EQ(generate({"-p", "The index <|end|>"}).err, "") << "not a token";
+  EXPECT_TRUE(fails(generate({"-p", "a", "--special", "--chat"}), 2, {"--special", "--chat"}));
+  EXPECT_TRUE(fails(generate({"-p", "1", "--special", "--ids"}), 2, {"--special", "--ids"}));
+}
+
 TEST(Documents, CommandsOfLlmMdPrintTheDocumentedOutput) {
   const std::string page = text_of("docs/llm.md");
   const std::string folder = std::filesystem::path(TESSERA_PROGRAM).parent_path();
