@@ -76,6 +76,10 @@ void print(const ModelReport& r, const Needs& needs) {
                                              : fmt::format("{} ({})", r.architecture, r.models));
   row("size", parameters_text(r.parameters) + " parameters" + (r.config ? ": " + shape_text(*r.config) : ""));
   if (r.config) row("context", count_noun(r.config->context_length, "token"));
+  if (r.config && r.config->ignored_window > 0)
+    row("ignored", fmt::format("the sliding window of {} tokens: in longer texts the model attends to more tokens than "
+                               "it was trained for, as in llama.cpp",
+                               r.config->ignored_window));
   std::string_view what = "weights";
   for (const ModelReport::Type& t : r.types) {
     // Not printed by `row`, because it would collapse the spaces between the columns.

@@ -87,6 +87,11 @@ LanguageModel LanguageModel::load(const GgufFile& file, const LoadOptions& optio
   const LlamaConfig config = read_llama_config(file);
   logging::info(fmt::format("{}: {} layers of width {}, {} tokens of context, read in {:.2f} s", file.name(),
                             config.layers, config.width, config.context_length, watch.seconds()));
+  if (config.ignored_window > 0)
+    logging::warn(
+        fmt::format("{}: {}.attention.sliding_window = {} is ignored: in longer texts the model attends to more tokens "
+                    "than it was trained for",
+                    file.name(), config.architecture, config.ignored_window));
   const bool prompted = options.prompt || options.make_prompt;
   if (prompted) context_of(options.generate, config.context_length);
   Tokenizer tokenizer(file);

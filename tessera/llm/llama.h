@@ -43,6 +43,7 @@ struct LlamaConfig {
   Rotary rotary;                         ///< does not contain factors; see `frequency_factors` and the file's tensors
   std::vector<float> frequency_factors;  ///< YaRN: a frequency factor for each rotary pair
   Rotary local_rotary;                   ///< rotary parameters of layers with a window
+  std::int64_t ignored_window = 0;       ///< a sliding window in the file that the architecture ignores; 0: none
   std::int64_t original_context = 0;     ///< LongRoPE: longer texts use the long factors
   /// Queries at position p are multiplied by 1 + temperature_scale * log(1 + floor(p / original_context)), as in Llama
   /// 4. 0: no scaling.

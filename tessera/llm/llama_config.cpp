@@ -9,7 +9,6 @@
 #include <type_traits>
 #include <variant>
 
-#include "tessera/base/log.h"
 #include "tessera/llm/gguf_values.h"
 #include "tessera/llm/llama.h"
 
@@ -161,7 +160,11 @@ class ConfigReader {
     for (std::int64_t i = 0; i < c.layers && kind.fixed_period > 0; ++i)
       c.layer_kinds[static_cast<std::size_t>(i)].rotates = (i + 1) % kind.fixed_period != 0;
     c.local_rotary = c.rotary;
-    if (kind.window_period == 0) return;
+    if (kind.window_period == 0) {  // llama.cpp ignores the window for these architectures, too
+      if (const std::string key = prefix_ + "attention.sliding_window"; !is_array(key))
+        c.ignored_window = file_.get_or<std::int64_t>(key, 0);
+      return;
+    }
     const auto window = file_.get_or<std::int64_t>(prefix_ + "attention.sliding_window", kind.window);
     if (window < 0 || window > 1 << 30)
       bad(prefix_ + "attention.sliding_window", std::to_string(window) + " is not between 0 and 2^30", "");
@@ -247,7 +250,7 @@ class ConfigReader {
     if (kind.window_period > 0) of_kind.insert({"attention.sliding_window", "attention.sliding_window_pattern"});
     if (kind.local_base > 0) of_kind.insert("rope.freq_base_swa");
     static const std::set<std::string_view> harmless = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned",
-                                                        "attention.layer_norm_epsilon"};
+                                                        "attention.layer_norm_epsilon", "attention.sliding_window"};
     static const std::set<std::string_view> harmless_as_zero = {"expert_count",
                                                                 "expert_used_count",
                                                                 "expert_shared_count",
@@ -267,12 +270,6 @@ class ConfigReader {
           },
           e.value);
       if (harmless_as_zero.count(key) && zero) continue;
-      if (key == "attention.sliding_window") {  // llama.cpp ignores the window for these architectures, too
-        logging::warn(
-            fmt::format("{}: {} is ignored: in longer texts the model attends to more tokens than it was trained for",
-                        file_.name(), e.key));
-        continue;
-      }
       const std::string why = key.starts_with("expert_") ? "this kind of mixture of experts is not supported"
                                                          : "the feature of this key is not supported";
       if (!unknown_) bad(e.key, why, "");

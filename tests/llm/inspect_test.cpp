@@ -160,6 +160,26 @@ TEST(Inspect, ListsAllMissingFeatures) {
   EXPECT_TRUE(holds(inspected(path, 1)["missing"].dump(), {"LoRA"}));
 }
 
+TEST(Inspect, IgnoredSlidingWindowIsNotMissing) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "model.gguf";
+  copy().set("llama.attention.sliding_window", std::uint32_t{4096}).write(path);
+  EXPECT_TRUE(inspected(path, 0)["missing"].empty());
+  const Outcome text = run({"inspect", path, "--device", "cpu:0"});
+  EXPECT_EQ(text.err, "");
+  EXPECT_TRUE(holds(text.out, {"ignored         the sliding window of 4096 tokens", "missing         nothing"}));
+  const std::string warning = "llama.attention.sliding_window = 4096 is ignored";
+  for (const std::string& command : {"generate", "chat"}) {
+    std::vector<std::string> arguments = {command, path, "-p", "A", "-n", "1", "-q", "--device", "cpu:0"};
+    if (command == "chat") arguments.insert(arguments.end(), {"--template", "chatml"});
+    const std::string err = run(arguments).err;
+    ASSERT_NE(err.find(warning), std::string::npos) << err;
+    EXPECT_EQ(err.find(warning, err.find(warning) + 1), std::string::npos) << "printed once: " << err;
+  }
+  copy().set("llama.attention.sliding_window", std::uint32_t{0}).write(path);
+  EXPECT_EQ(run({"generate", path, "-p", "A", "-n", "1", "-q", "--device", "cpu:0"}).err, "");
+}
+
 TEST(Inspect, DoesNotReadWeights) {
   // Place the data section on pages that cannot be read.
   GgufWriter w(3, 4096);
