@@ -82,6 +82,14 @@ nlohmann::ordered_json json_of(const MemoryStats& m) {
           {"limit_bytes", m.limit_bytes}, {"allocations", m.allocations},   {"reuses", m.reuses}};
 }
 
+/// A token may be a part of a character, so its bytes are listed, too.
+nlohmann::ordered_json json_of(const TokenProbability& p, const Tokenizer& tokenizer) {
+  const std::string_view bytes = tokenizer.decode(p.id, true);
+  nlohmann::ordered_json numbers = nlohmann::ordered_json::array();
+  for (const char c : bytes) numbers.push_back(static_cast<unsigned char>(c));
+  return {{"token", p.id}, {"text", bytes}, {"bytes", numbers}, {"logprob", p.log_probability}};
+}
+
 /// Returns the devices of the model without duplicates.
 std::vector<Device> devices_of(const LanguageModel& model) {
   std::vector<Device> devices;
@@ -148,11 +156,11 @@ void print_json(const GenerateArguments& o, const LanguageModel& model, const Ge
   }
   if (o.stats) out["placement"] = json_of(placement_log());
   for (const auto& of_token : r.log_probabilities) {
-    nlohmann::ordered_json likeliest = nlohmann::ordered_json::array();
+    nlohmann::ordered_json entry = json_of(of_token[0], model.tokenizer());
+    entry["likeliest"] = nlohmann::ordered_json::array();
     for (std::size_t i = 1; i < of_token.size(); ++i)
-      likeliest.push_back({{"token", of_token[i].id}, {"logprob", of_token[i].log_probability}});
-    out["logprobs"].push_back(
-        {{"token", of_token[0].id}, {"logprob", of_token[0].log_probability}, {"likeliest", likeliest}});
+      entry["likeliest"].push_back(json_of(of_token[i], model.tokenizer()));
+    out["logprobs"].push_back(std::move(entry));
   }
   app::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
@@ -308,8 +316,9 @@ Command generate_command(CLI::App& program) {
       ->check(require_nonempty)
       ->excludes(strict);
   auto* json = sub->add_flag("--json", o->json, "Print one JSON object with text, tokens, times and device");
-  sub->add_option("--logprobs", o->generate.log_probabilities,
-                  "With --json: the log-probability of each token, and of this many most likely alternatives")
+  sub->add_option(
+         "--logprobs", o->generate.log_probabilities,
+         "With --json: the log-probability, text and bytes of each token, and of this many most likely alternatives")
       ->needs(json)
       ->transform(integer_in_range(0, 1000));
   sub->add_flag("--print-tokens", o->print_tokens, "Print token ids instead of text");

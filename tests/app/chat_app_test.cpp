@@ -395,7 +395,12 @@ TEST(Generate, SupportsIdsChatStopStringsAndLogProbabilities) {
   EXPECT_EQ(generate(bare, {"--ids", "-p", "2047 384 538", "-q"}).out, numbers + "\n");
   ASSERT_EQ(j["logprobs"].size(), j["tokens"].size());
   EXPECT_EQ(j["logprobs"][0]["token"], j["tokens"][0]);
-  EXPECT_EQ(j["logprobs"][0]["likeliest"].size(), 2u);
+  ASSERT_EQ(j["logprobs"][0]["likeliest"].size(), 2u);
+  std::string bytes;
+  for (const json& token : j["logprobs"])
+    for (const int byte : token["bytes"]) bytes += static_cast<char>(byte);
+  EXPECT_EQ(bytes, j["text"].get<std::string>());
+  EXPECT_EQ(j["logprobs"][0]["likeliest"][0]["text"], j["logprobs"][0]["text"]) << "greedy";
   EXPECT_LT(j["logprobs"][0]["logprob"].get<double>(), 0);
   const std::string text = j["text"], stop = text.substr(4, 5);
   EXPECT_EQ(generate(bare, {"-p", "The index", "-q", "--stop", stop}).out, text.substr(0, text.find(stop)) + "\n");
