@@ -48,10 +48,6 @@ std::shared_ptr<const Grammar> read_grammar(const GenerateArguments& o) {
   return nullptr;
 }
 
-std::string per_second(double rate) {
-  return fmt::format("{:.{}f} tokens/s", rate, rate < 10 ? 2 : rate < 100 ? 1 : 0);
-}
-
 nlohmann::ordered_json json_of(const PlacementLog& log) {
   using Json = nlohmann::ordered_json;
   Json kernels = Json::array(), copies = Json::array(), made = Json::array();
@@ -167,35 +163,33 @@ void print_json(const GenerateArguments& o, const LanguageModel& model, const Ge
 
 void print_summary(const GenerateArguments& o, const LanguageModel& model, const GenerateResult& r,
                    const std::vector<Device>& devices, const std::string& why) {
-  const auto line = [&](std::string_view label, const std::string& text) {
-    eprint("{:<9} {}\n", label, wrapped(text, 10, columns(stderr), 10));
-  };
   eprint("\n");
-  line("loaded", fmt::format("{:.2f} s, {} of weights", model.load_seconds(),
-                             config::format_bytes(model.model().weight_bytes())));
-  line("prompt", fmt::format("{} in {:.3f} s, {}", count_noun(r.prompt_tokens.size(), "token"), r.prompt_seconds,
-                             per_second(r.prompt_tokens_per_second())));
-  line("generated",
-       fmt::format("{} in {:.3f} s{}; stopped: {}", count_noun(r.tokens.size(), "token"), r.generate_seconds,
-                   r.tokens_per_second() > 0 ? ", " + per_second(r.tokens_per_second()) : "",
-                   stop_reason_name(r.reason)));
-  if (!o.written_by.empty()) line("template", printable_line(o.written_by));
-  if (o.generate.sampling.temperature > 0) line("seed", std::to_string(o.generate.sampling.seed));
-  line("device", why);
+  print_labelled("loaded", fmt::format("{:.2f} s, {} of weights", model.load_seconds(),
+                                       config::format_bytes(model.model().weight_bytes())));
+  print_labelled("prompt", fmt::format("{} in {:.3f} s, {}", count_noun(r.prompt_tokens.size(), "token"),
+                                       r.prompt_seconds, per_second(r.prompt_tokens_per_second())));
+  print_labelled("generated",
+                 fmt::format("{} in {:.3f} s{}; stopped: {}", count_noun(r.tokens.size(), "token"), r.generate_seconds,
+                             r.tokens_per_second() > 0 ? ", " + per_second(r.tokens_per_second()) : "",
+                             stop_reason_name(r.reason)));
+  if (!o.written_by.empty()) print_labelled("template", printable_line(o.written_by));
+  if (o.generate.sampling.temperature > 0) print_labelled("seed", std::to_string(o.generate.sampling.seed));
+  print_labelled("device", why);
   const auto& layers = model.model().layer_devices();
   for (const Device device : devices_of(model))
     if (std::count(layers.begin(), layers.end(), device) != std::ssize(layers))
-      line("", fmt::format("{}: {} of {} layers, {} of weights", to_string(device),
-                           std::count(layers.begin(), layers.end(), device), layers.size(),
-                           config::format_bytes(model.model().weight_bytes(device))));
+      print_labelled("", fmt::format("{}: {} of {} layers, {} of weights", to_string(device),
+                                     std::count(layers.begin(), layers.end(), device), layers.size(),
+                                     config::format_bytes(model.model().weight_bytes(device))));
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (std::count(layers.begin(), layers.end(), devices[i]) != 0) continue;
     const bool passed_over = std::find_first_of(devices.begin() + static_cast<std::ptrdiff_t>(i), devices.end(),
                                                 layers.begin(), layers.end()) != devices.end();
-    line("", fmt::format("{}: no layers, {}", to_string(devices[i]),
-                         passed_over ? "because none fits in its memory" : "because all fit on the devices before it"));
+    print_labelled(
+        "", fmt::format("{}: no layers, {}", to_string(devices[i]),
+                        passed_over ? "because none fits in its memory" : "because all fit on the devices before it"));
   }
-  if (o.strict) line("strict", "no other device ran a kernel or received data");
+  if (o.strict) print_labelled("strict", "no other device ran a kernel or received data");
   if (o.stats) eprint("\n"), print_stats(model);
 }
 

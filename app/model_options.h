@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options that `generate` and `chat` have in common: sampling, devices and threads.
+// The options that commands with a model have in common: devices, threads and sampling.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,12 +16,13 @@ struct ModelOptions {
   std::string model, devices, cache = "f16";
   GenerateOptions generate;  ///< options from the command line; use merge_sampling for `sampling`
   std::optional<std::int64_t> threads;
-  std::optional<double> temperature, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
-  std::optional<std::int64_t> top_k, penalty_last;
+  std::vector<std::optional<std::string>> sampling;  ///< values of sampling_options(), as on the command line
   std::vector<std::string> biases;
 
   /// Declares these options on a command. The default seed is random.
   void declare(CLI::App& sub);
+  /// Declares only the options of the model, the devices and the memory. `names` are the names of the model's option.
+  void declare_model(CLI::App& sub, const char* names = "MODEL");
   /// Returns the sampling options of the file, overridden by options on the command line.
   SamplerOptions merge_sampling(SamplerOptions files) const;
   /// Applies settings that must be set before devices are discovered.
@@ -35,6 +36,9 @@ std::pair<std::vector<Device>, std::string> where(const ModelOptions& o, bool wh
 /// Loads the model and shows progress. `more` contains options for the memory check.
 LanguageModel load_with_progress(const GgufFile& file, const ModelOptions& o, const std::vector<Device>& devices,
                                  LoadOptions more, bool quiet);
+
+/// Returns a text such as "45.1 tokens/s".
+std::string per_second(double rate);
 
 /// Parses decimal token ids that are separated by white space or commas. Throws ArgumentError for any other text.
 std::vector<TokenId> token_numbers(std::string_view text);

@@ -141,6 +141,11 @@ std::string wrapped(std::string_view text, std::size_t indent, std::size_t width
   return out;
 }
 
+void print_labelled(std::string_view label, std::string_view text) {
+  constexpr std::size_t indent = 10;
+  eprint("{:<{}} {}\n", label, indent - 1, wrapped(text, indent, columns(stderr), indent));
+}
+
 Progress::Progress(bool quiet) : quiet_(quiet), terminal_(os::is_terminal(stderr) && environment("TERM") != "dumb") {}
 
 void Progress::step(std::string_view text) {

@@ -63,6 +63,9 @@ class Style {
 /// are indented by `indent`. Line breaks in the text are kept, and words are not split.
 std::string wrapped(std::string_view text, std::size_t indent, std::size_t width, std::size_t column);
 
+/// Prints a label and a wrapped text to standard error.
+void print_labelled(std::string_view label, std::string_view text);
+
 /// Returns the number of characters of a UTF-8 text, without colour codes. Wide characters count as one.
 std::size_t text_width(std::string_view text);
 /// Returns `text`, padded with spaces to `width` characters.

@@ -166,7 +166,8 @@ TEST(Chat, ErrorInAScriptEndsTheProgram) {
   EXPECT_TRUE(fails(tessera_with(chat({"-p", ""})), 2, {"--prompt", "the message is empty"}));
   EXPECT_TRUE(fails(tessera_with(chat({"--ctx", "5000"}), typed("a\n")), 1, {"5000", "1024"}));
   EXPECT_TRUE(fails(tessera_with(chat({"--when-full", "explode"})), 2, {"explode"}));
-  EXPECT_TRUE(fails(tessera_with(chat({"--logit-bias", "x=1"})), 2, {"--logit-bias", "x=1", "TOKEN=NUMBER"}));
+  EXPECT_TRUE(fails(tessera_with(chat({"--logit-bias", "x=1"})), 2,
+                    {"error: --logit-bias: \"x=1\" is not a bias; expected TOKEN=NUMBER"}));
   EXPECT_TRUE(fails(tessera_with(chat({"--stop", ""})), 2, {"--stop"}));
 }
 
