@@ -89,8 +89,10 @@ Command chat_command(CLI::App& program) {
                   "Maximum tokens of the conversation (default: the model's context length, but at most 8192, and less "
                   "if memory is short). Memory is allocated as the conversation grows")
       ->transform(integer_in_range(0, most_tokens));
-  sub->add_option("--when-full", o->when_full,
-                  "refuse: the answer ends; shift: the oldest turns are dropped and the answer continues")
+  sub->add_option(
+         "--when-full", o->when_full,
+         "refuse: the answer ends; shift: the oldest turns are dropped, until half of the context is free, and "
+         "the answer continues")
       ->capture_default_str()
       ->check(CLI::IsMember({"refuse", "shift"}));
   sub->add_option("--template", o->chat_template,

@@ -106,9 +106,28 @@ ChatPrompt ChatSession::prompt_without(std::size_t left_out) const {
   return template_.prompt(rest, model_.tokenizer(), options_.prompt);
 }
 
+void ChatSession::require_system_fits() const {
+  const auto end = conversation.begin() + static_cast<std::ptrdiff_t>(first_turn());
+  if (end == conversation.begin()) return;
+  Conversation system(conversation.begin(), end);
+  system.push_back({"user", ""});
+  std::int64_t tokens = 0;
+  try {
+    tokens = static_cast<std::int64_t>(template_.prompt(system, model_.tokenizer(), options_.prompt).tokens.size());
+  } catch (const Error&) {  // the template rejects an empty message
+  }
+  if (tokens > context())
+    fail<ArgumentError>(
+        {.operation = "chat",
+         .with = {{"tokens of the system prompt", std::to_string(tokens)}, {"context", std::to_string(context())}},
+         .wrong = "the system prompt is longer than the context",
+         .remedy = "Shorten it (/system TEXT), or increase the context (--ctx)"});
+}
+
 void ChatSession::require_fits(const ChatPrompt& prompt) const {
   const auto tokens = static_cast<std::int64_t>(prompt.tokens.size());
   if (tokens <= context()) return;
+  require_system_fits();
   // Suggest only remedies that are possible and not yet in use.
   std::vector<std::string> ways;
   if (conversation.size() > first_turn() + 1) {
@@ -154,12 +173,12 @@ ChatAnswer ChatSession::answer(const AnswerCallback& on_parts) {
   };
 
   ChatPrompt prompt = prompt_without(left_out);
+  const auto part = [&](std::int64_t n) { return std::max<std::int64_t>(1, context() / n); };
   if (options_.when_full == WhenFull::shift) {
-    // Reserve an eighth of the context for the answer. If less is available, drop messages until a quarter is
-    // available, because each drop invalidates the cache and the model has to read the remaining prompt again.
-    const auto part = [&](std::int64_t n) { return std::max<std::int64_t>(1, context() / n); };
+    // Reserve an eighth of the context for the answer. If less is available, drop messages until half is available,
+    // because each drop invalidates the cache and the model has to read the remaining prompt again.
     if (size(prompt.tokens) + std::min(options_.generate.max_tokens, part(8)) > context())
-      while (size(prompt.tokens) + part(4) > context() && leave_out_more()) prompt = prompt_without(left_out);
+      while (size(prompt.tokens) + part(2) > context() && leave_out_more()) prompt = prompt_without(left_out);
   }
   require_fits(prompt);
 
@@ -179,7 +198,7 @@ ChatAnswer ChatSession::answer(const AnswerCallback& on_parts) {
       while (leave_out_more()) {
         tokens = prompt_without(left_out).tokens;
         tokens.insert(tokens.end(), answer.begin(), answer.end());
-        if (size(tokens) + std::max<std::int64_t>(1, context() / 8) <= context()) return tokens;
+        if (size(tokens) + part(2) <= context()) return tokens;
       }
       return size(tokens) < context() ? tokens : std::vector<TokenId>();
     };

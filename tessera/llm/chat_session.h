@@ -13,7 +13,7 @@ namespace tessera {
 /// What to do when a conversation exceeds the context.
 enum class WhenFull : std::uint8_t {
   refuse,  ///< the answer ends early; a prompt that does not fit throws ArgumentError
-  shift,   ///< the oldest messages after the system prompt are dropped from the prompt
+  shift,   ///< the oldest messages after the system prompt are dropped, until half of the context is free
 };
 
 /// Options of ChatSession.
@@ -70,6 +70,8 @@ class ChatSession {
   ChatPrompt prompt_without(std::size_t left_out) const;
   void assign_call_ids(std::vector<ToolCall>& calls) const;
   void require_fits(const ChatPrompt& prompt) const;
+  /// Throws ArgumentError if the system messages alone do not fit in the context.
+  void require_system_fits() const;
   /// Index of the first message after the system messages, which are never dropped.
   std::size_t first_turn() const;
 

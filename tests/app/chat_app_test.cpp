@@ -163,6 +163,8 @@ TEST(Chat, ErrorInAScriptEndsTheProgram) {
   EXPECT_TRUE(fails(tessera_with(chat({"--ctx", "16"}), typed(std::string(500, 'x') + "\n")), 1,
                     {"longer than the context",
                      "Shorten the message, or increase the context (--ctx), at most to the model's 1024"}));
+  EXPECT_TRUE(fails(tessera_with(chat({"--ctx", "16", "--system", std::string(500, 'x')}), typed("a\n")), 1,
+                    {"the system prompt is longer than the context", "/system"}));
   EXPECT_TRUE(fails(tessera_with(chat({"-p", ""})), 2, {"--prompt", "the message is empty"}));
   EXPECT_TRUE(fails(tessera_with(chat({"--ctx", "5000"}), typed("a\n")), 1, {"5000", "1024"}));
   EXPECT_TRUE(fails(tessera_with(chat({"--when-full", "explode"})), 2, {"explode"}));
