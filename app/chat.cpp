@@ -56,18 +56,22 @@ int run_chat(ChatArguments o) {
   ChatSession session(model, std::move(chat_template), options);
   session.conversation = std::move(begin);
   if (!o.quiet && (!o.json || o.prompt.empty())) {
-    const auto line = [&](std::string_view label, const std::string& text) {
-      eprint("{:<9} {}\n", label, wrapped(text, 10, columns(stderr), 10));
-    };
-    line("device", why);
-    line("context",
-         fmt::format("{} tokens of {} that the model was trained for{}", session.context(), config.context_length,
-                     o.when_full == "shift" ? "; when it is full, the oldest turns are dropped" : ""));
-    line("template", printable_line(name));
-    if (options.generate.sampling.temperature > 0) line("seed", std::to_string(options.generate.sampling.seed));
+    print_labelled("device", why);
+    print_labelled(
+        "context",
+        fmt::format("{} tokens of {} that the model was trained for{}", session.context(), config.context_length,
+                    o.when_full == "shift" ? "; when it is full, the oldest turns are dropped" : ""));
+    print_labelled("template", printable_line(name));
+    if (options.generate.sampling.temperature > 0)
+      print_labelled("seed", std::to_string(options.generate.sampling.seed));
   }
   mark_interrupts();
-  return converse(session, {.prompt = o.prompt, .json = o.json, .quiet = o.quiet, .once = !o.prompt.empty()});
+  return converse(session,
+                  {.prompt = o.prompt,
+                   .json = o.json,
+                   .quiet = o.quiet,
+                   .once = !o.prompt.empty(),
+                   .about = {{"model", printable_line(o.model)}, {"device", why}, {"template", printable_line(name)}}});
 }
 
 }  // namespace
@@ -109,8 +113,9 @@ Command chat_command(CLI::App& program) {
   sub->add_flag("--json", o->json, "Print each answer as one line of JSON");
   sub->add_flag("-q,--quiet", o->quiet, "Print no progress and no messages except errors");
   sub->footer(
-      R"(Each line is a message. A line that ends in a backslash continues on the next one; lines between """ and """ are one
-message. /help lists the commands, such as /save FILE and /retry; Ctrl-C stops an answer, Ctrl-D ends the conversation.
+      R"(Each line is a message. A line that ends in a backslash continues on the next one; lines between """ and """, and lines
+that are pasted, are one message. /help lists the commands, such as /save FILE, /retry and /set temperature 0.2; Ctrl-C
+stops an answer, Ctrl-D ends the conversation.
 Messages can also come from a file or a pipe; then the first error ends the program. Answers go to standard output,
 everything else to standard error. A model's thoughts before an answer are dimmed on a terminal and omitted elsewhere
 (--json includes them).

@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
+#include <cstdlib>
 
+#include "answer_printer.h"
+#include "chat_settings.h"
 #include "command.h"
 #include "interrupts.h"
-#include "line_reader.h"
+#include "message_reader.h"
+#include "model_options.h"
 #include "read_text.h"
 #include "terminal.h"
 #include "tessera/base/error.h"
@@ -19,10 +22,11 @@
 namespace tessera::app {
 namespace {
 
-using nlohmann::ordered_json;
-
 constexpr const char* commands_text = R"(/help          this text
 /system TEXT   set the system prompt; without TEXT: remove it
+/set           list the options of sampling
+/set NAME X    change an option: /set temperature 0.2
+/show          show the model, the device, the context and the options
 /tool TEXT     return the result of a function that the model called
 /retry         answer the last message again
 /reset         start over, with the same system prompt
@@ -30,8 +34,14 @@ constexpr const char* commands_text = R"(/help          this text
 /load FILE     continue a saved conversation
 /quit          end the conversation, like Ctrl-D
 Start a message with two slashes to send one that begins with a slash. A line that ends in a backslash continues on the
-next one; lines between """ and """ are one message. Ctrl-C stops an answer.
+next one; lines between """ and """, and pasted lines, are one message. Ctrl-C stops an answer.
 )";
+
+/// Replaces a leading "~/" by the user's home folder, as shells do.
+std::string expand_home(const std::string& path) {
+  const char* const home = std::getenv("HOME");
+  return home != nullptr && (path == "~" || path.starts_with("~/")) ? home + path.substr(1) : path;
+}
 
 class Talk {
  public:
@@ -46,12 +56,12 @@ class Talk {
     if (reader_.interactive() && !options_.quiet) eprint("/help lists the commands\n\n");
     std::string message;
     while (true) {
-      const LineReader::Result result = read_message(message);
-      if (result == LineReader::Result::end) {
+      const MessageReader::Result result = reader_.read(message);
+      if (result == MessageReader::Result::end) {
         if (reader_.interactive()) eprint("\n");
         break;
       }
-      if (result == LineReader::Result::interrupted) {
+      if (result == MessageReader::Result::interrupted) {
         if (!reader_.interactive()) return interrupted;
         eprint("(Ctrl-D or /quit ends)\n");
         continue;
@@ -69,39 +79,6 @@ class Talk {
   }
 
  private:
-  /// Reads a message of one or several lines.
-  LineReader::Result read_message(std::string& message) {
-    constexpr std::string_view quotes = R"(""")";
-    std::string line;
-    LineReader::Result result = reader_.read("> ", line);
-    if (result != LineReader::Result::line) return result;
-    message.clear();
-    if (line.starts_with(quotes)) {
-      std::string rest = line.substr(quotes.size());
-      while (!rest.ends_with(quotes)) {
-        message += rest + "\n";
-        result = reader_.read(". ", rest);
-        if (result == LineReader::Result::interrupted) return result;
-        if (result == LineReader::Result::end)
-          fail<ArgumentError>({.operation = "chat", .wrong = R"(the message that begins with """ has no closing """)"});
-      }
-      message += rest.substr(0, rest.size() - quotes.size());
-      if (message.ends_with('\n')) message.pop_back();
-      if (message.starts_with('\n')) message.erase(0, 1);
-    } else {
-      while (line.ends_with('\\')) {
-        line.pop_back();
-        message += line + "\n";
-        result = reader_.read(". ", line);
-        if (result == LineReader::Result::interrupted) return result;
-        if (result == LineReader::Result::end) line.clear();
-      }
-      message += line;
-    }
-    reader_.remember(message);
-    return LineReader::Result::line;
-  }
-
   /// Runs a command or answers a message. Returns false if the command is /quit.
   bool act(const std::string& message) {
     if (message.find_first_not_of(" \t\n") == std::string::npos) return true;
@@ -126,6 +103,10 @@ class Talk {
       reset();
     else if (command == "/retry")
       retry();
+    else if (command == "/set")
+      set(rest);
+    else if (command == "/show")
+      show();
     else if (command == "/tool")
       give_result(rest);
     else if (command == "/save")
@@ -141,6 +122,9 @@ class Talk {
                "/help lists the commands; start a message with two slashes to send one that begins with a slash"});
     return true;
   }
+
+  /// True if a person reads the answers between messages.
+  bool at_terminal() const { return reader_.interactive() && !options_.once && !options_.json; }
 
   void note(const std::string& text) {
     if (!options_.quiet) eprint("{}\n", Style(stderr).faint("(" + printable_text(text) + ")"));
@@ -183,45 +167,25 @@ class Talk {
     cut_ = false;
     const std::size_t before = session_.conversation.size();
     session_.options().generate.sampling.seed = seed_ + answers_;
-    const bool terminal = os::is_terminal(output());
-    const Style style(output());
-    bool thinking = false, begun = false, line_ended = false;
-    const auto show = [&](const ThinkingSplitter::Parts& parts) {
-      if (options_.json) return true;
-      if (!parts.thinking.empty() && terminal) {
-        app::print("{}", style.faint(escape_control_chars(parts.thinking, terminal)));
-        thinking = true, line_ended = parts.thinking.ends_with('\n');
-      }
-      if (!parts.text.empty()) {
-        if (std::exchange(thinking, false)) app::print("\n\n");
-        app::print("{}", escape_control_chars(parts.text, terminal));
-        begun = true, line_ended = parts.text.ends_with('\n');
-      }
-      return std::fflush(output()) == 0;  // main reports the error
-    };
+    AnswerPrinter printer(options_.json, options_.quiet);
+    session_.options().generate.on_read = [&](auto done, auto total) { printer.show_progress(done, total); };
     ChatAnswer a;
     try {
-      a = session_.answer(show);
+      a = session_.answer([&](const ThinkingSplitter::Parts& parts) { return printer.show(parts); });
     } catch (...) {
-      if (begun || thinking) app::print("\n");
+      printer.abandon();
       throw;
     }
     ++answers_;
+    used_ = session_.text().tokens().size();
     cut_ = a.result.reason == StopReason::cancelled;
     take_interrupt();
-    if (options_.json)
-      print_json(a);
-    else if (a.message.calls.empty() || ((begun || thinking) && !line_ended))
-      app::print("\n");
-    if (!options_.json)
-      for (const ToolCall& c : a.message.calls)
-        app::print("{} {}\n", style.strong(escape_control_chars(c.name, terminal)),
-                   escape_control_chars(c.arguments, terminal));
-    std::fflush(output());
+    printer.finish(a.message.calls);
+    if (options_.json) print_answer_json(a, session_.options().generate.sampling.seed);
     const bool kept = session_.conversation.size() > before;
     if (cut_) note(kept ? "stopped" : "interrupted before any output: the message is dropped");
     if (a.result.reason == StopReason::max_tokens)
-      note(fmt::format("the answer was cut off at {}; --tokens raises the limit",
+      note(fmt::format("the answer was cut off at {}; --tokens or /set tokens raises the limit",
                        count_noun(a.result.tokens.size(), "token")));
     if (a.result.reason == StopReason::context_full)
       note(
@@ -233,25 +197,11 @@ class Talk {
     if (a.left_out != left_out_)
       note(fmt::format("the oldest {} are no longer in the context", count_noun(a.left_out, "message")));
     left_out_ = a.left_out;
-    if (reader_.interactive() && !options_.once && !options_.json) app::print("\n"), std::fflush(output());
+    if (at_terminal() && os::is_terminal(stderr) && a.result.tokens_per_second() > 0)
+      note(
+          fmt::format("{}, {}", count_noun(a.result.tokens.size(), "token"), per_second(a.result.tokens_per_second())));
+    if (at_terminal()) app::print("\n"), std::fflush(output());
     return kept;
-  }
-
-  void print_json(const ChatAnswer& a) {
-    ordered_json out = {{"role", a.message.role}, {"content", a.message.text}};
-    if (!a.message.thinking.empty()) out["reasoning_content"] = a.message.thinking;
-    for (const ToolCall& c : a.message.calls)
-      out["tool_calls"].push_back(
-          {{"id", c.id}, {"type", "function"}, {"function", {{"name", c.name}, {"arguments", c.arguments}}}});
-    out["stopped"] = stop_reason_name(a.result.reason);
-    out["prompt_tokens"] = a.result.prompt_tokens.size();
-    out["read_tokens"] = a.result.read;
-    out["tokens"] = a.result.tokens.size();
-    out["left_out"] = a.left_out;
-    out["seed"] = session_.options().generate.sampling.seed;
-    out["prompt_tokens_per_second"] = a.result.prompt_tokens_per_second();
-    out["tokens_per_second"] = a.result.tokens_per_second();
-    app::print("{}\n", out.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
   }
 
   void change_system(const std::string& text) {
@@ -271,11 +221,32 @@ class Talk {
     note(text.empty() ? "no system prompt" : "the system prompt is set");
   }
 
+  /// Lists or changes options.
+  void set(const std::string& text) {
+    GenerateOptions& options = session_.options().generate;
+    options.sampling.seed = seed_ + answers_;  // of the next answer
+    if (text.empty()) {
+      eprint("{}", settings_text(options));
+      return;
+    }
+    const std::string changed = change_setting(options, text);
+    if (options.sampling.seed != seed_ + answers_) seed_ = options.sampling.seed, answers_ = 0;
+    note(changed);
+  }
+
+  void show() {
+    for (const auto& [label, text] : options_.about) print_labelled(label, text);
+    print_labelled("context", fmt::format("{} of {} tokens used, {}", used_, session_.context(),
+                                          count_noun(session_.conversation.size(), "message")));
+    set("");
+  }
+
   void reset() {
     Conversation kept;
     for (const ChatMessage& m : session_.conversation)
       if (m.role == "system") kept.push_back(m);
     session_.conversation = std::move(kept);
+    used_ = 0;
     note("a new conversation");
   }
 
@@ -305,15 +276,18 @@ class Talk {
                            .remedy = "Example: " + command + " chat.json"});
   }
 
-  void save(const std::string& path) {
-    require_file("/save", path);
+  void save(const std::string& name) {
+    require_file("/save", name);
+    const std::string path = expand_home(name);
     os::write_text(path, to_json(session_.conversation), {.makes_folders = false});
     note(fmt::format("{} written to {}", count_noun(session_.conversation.size(), "message"), path));
   }
 
-  void load(const std::string& path) {
-    require_file("/load", path);
+  void load(const std::string& name) {
+    require_file("/load", name);
+    const std::string path = expand_home(name);
     session_.conversation = read_conversation(path);
+    used_ = 0;
     note(fmt::format("{} read from {}", count_noun(session_.conversation.size(), "message"), path));
   }
 
@@ -321,9 +295,10 @@ class Talk {
 
   ChatSession& session_;
   const ConverseOptions& options_;
-  LineReader reader_;
+  MessageReader reader_;
   std::uint64_t seed_, answers_ = 0;  // each answer uses a different seed, so that /retry produces a new answer
   std::int64_t left_out_ = 0;
+  std::size_t used_ = 0;  // tokens in the context after the last answer
   bool cut_ = false;
 };
 

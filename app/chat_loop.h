@@ -3,6 +3,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tessera/llm/chat_session.h"
 
@@ -11,6 +13,7 @@ namespace tessera::app {
 struct ConverseOptions {
   std::string prompt;  ///< the message to answer if `once` is true
   bool json = false, quiet = false, once = false;
+  std::vector<std::pair<std::string, std::string>> about = {};  ///< labels and texts that /show prints
 };
 
 /// Answers messages from standard input until it ends, or only `options.prompt` if `once` is true. Returns the exit

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -11,6 +12,7 @@
 #include <string_view>
 
 #include "command.h"
+#include "terminal.h"
 
 namespace tessera::app {
 namespace {
@@ -40,8 +42,28 @@ extern "C" void on_interrupt(int signal) {
 // before poll() is called, or on another thread.
 int mark_out = -1, mark_in = -1;
 
+constexpr std::string_view paste_on = "\x1b[?2004h", paste_off = "\x1b[?2004l";
+std::atomic<bool> changes_terminal = false;  // `saved_modes` is valid
+termios saved_modes{};
+
+// Called by signal handlers. Both functions are async-signal-safe.
+void restore_terminal() {
+  if (!changes_terminal.exchange(false)) return;
+  ::tcsetattr(STDIN_FILENO, TCSANOW, &saved_modes);
+  if (::write(STDERR_FILENO, paste_off.data(), paste_off.size()) < 0) return;
+}
+
+extern "C" void on_deadly_signal(int signal) {
+  restore_terminal();
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
+
 extern "C" void on_marked_interrupt(int) {
-  if (marked.exchange(true)) ::_exit(interrupted);
+  if (marked.exchange(true)) {
+    restore_terminal();
+    ::_exit(interrupted);
+  }
   const int before = errno;
   if (::write(mark_in, "", 1) < 0) errno = before;
 }
@@ -68,7 +90,8 @@ int interrupt_code() { return 128 + received; }
 
 void mark_interrupts() {
   struct sigaction now {};
-  if (::sigaction(SIGTERM, nullptr, &now) == 0 && now.sa_handler == on_interrupt) std::signal(SIGTERM, SIG_DFL);
+  for (const int signal : {SIGTERM, SIGHUP, SIGQUIT})
+    if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_IGN) std::signal(signal, on_deadly_signal);
   if (::sigaction(SIGINT, nullptr, &now) != 0 || now.sa_handler == SIG_IGN) return;
   int ends[2];
   if (::pipe(ends) == 0) {
@@ -79,6 +102,16 @@ void mark_interrupts() {
   marks.sa_handler = on_marked_interrupt;
   marks.sa_flags = SA_RESTART;  // writes in progress are not interrupted
   ::sigaction(SIGINT, &marks, nullptr);
+}
+
+BracketedPaste::BracketedPaste() {
+  changes_terminal = ::tcgetattr(STDIN_FILENO, &saved_modes) == 0;
+  eprint("{}", paste_on);
+}
+
+BracketedPaste::~BracketedPaste() {
+  changes_terminal = false;
+  eprint("{}", paste_off);
 }
 
 bool interrupt_marked() { return marked; }

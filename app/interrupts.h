@@ -21,6 +21,17 @@ int interrupt_code();
 void mark_interrupts();
 bool interrupt_marked();
 bool take_interrupt();  ///< returns the flag and clears it
+/// While an object of this class exists, the terminal of standard input sends pasted text between ESC [200~ and
+/// ESC [201~ ("bracketed paste", https://invisible-island.net/xterm/ctlseqs/ctlseqs.html). Signals that end the program
+/// switch this off, too, and restore the settings that the terminal had when the object was created. Call
+/// mark_interrupts() first. There may be one object at a time.
+class BracketedPaste {
+ public:
+  BracketedPaste();
+  ~BracketedPaste();
+  BracketedPaste(const BracketedPaste&) = delete;
+};
+
 /// Waits until `descriptor` is readable or the flag is set. Returns false if the flag is set. A Ctrl-C just before the
 /// call is not missed.
 bool wait_for_input(int descriptor);

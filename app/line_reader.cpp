@@ -3,11 +3,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <clocale>
 #include <cstdlib>
 #include <cstring>
 #include <cwchar>
+#include <string>
 #include <string_view>
 
 #ifdef TESSERA_LIBEDIT
@@ -50,6 +52,28 @@ int read_character(EditLine*, wchar_t* to) {
   return 1;
 }
 
+constexpr std::wstring_view paste_end = L"\x1b[201~";
+
+/// Inserts pasted text, which can have several lines. Bound to the sequence that begins it.
+unsigned char insert_paste(EditLine* line, wint_t) {
+  const auto is_break = [](wchar_t c) { return c == L'\r' || c == L'\n'; };
+  std::wstring text;
+  wchar_t c = 0, before = 0;
+  while (!text.ends_with(paste_end)) {
+    if (::el_wgetc(line, &c) != 1) return CC_EOF;
+    // The terminal may swap CR and LF. Both together are one line break.
+    const bool is_second = is_break(before) && is_break(c) && before != c;
+    before = is_second ? 0 : c;
+    if (!is_second) text += c;
+  }
+  text.resize(text.size() - paste_end.size());
+  std::ranges::replace(text, L'\r', L'\n');
+  std::erase_if(text, [](wchar_t each) { return (each < L' ' && each != L'\n' && each != L'\t') || each == 0x7f; });
+  text.erase(text.find_last_not_of(L'\n') + 1);
+  if (!text.empty()) ::el_winsertstr(line, text.c_str());
+  return CC_REFRESH;
+}
+
 }  // namespace
 
 LineReader::LineReader() : interactive_(os::is_terminal(stdin)) {
@@ -75,6 +99,8 @@ LineReader::LineReader() : interactive_(os::is_terminal(stdin)) {
   ::el_set(editor->line, EL_HIST, ::history, editor->history);
   ::el_set(editor->line, EL_GETCFN, read_character);
   ::el_set(editor->line, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+  ::el_set(editor->line, EL_ADDFN, "insert-paste", "Insert pasted text", insert_paste);
+  ::el_set(editor->line, EL_BIND, "\\e[200~", "insert-paste", nullptr);
   ::el_source(editor->line, nullptr);  // ~/.editrc
   editor_ = std::move(editor);
 }
@@ -91,6 +117,7 @@ LineReader::Result LineReader::read(const std::string& prompt, std::string& line
   }
   editor_->prompt = prompt;
   int count = 0;
+  const BracketedPaste paste;
   const char* const text = ::el_gets(editor_->line, &count);
   if (take_interrupt()) {
     ::el_reset(editor_->line);

@@ -16,7 +16,7 @@ class LineReader {
 
   enum class Result { line, end, interrupted };
   /// Reads the next line, without the line end. `prompt` is shown only on a terminal. Ctrl-C (interrupts.h) discards
-  /// the line that was typed so far.
+  /// the line that was typed so far. With an editor, pasted text is one line, which contains its line breaks.
   Result read(const std::string& prompt, std::string& line);
   /// Adds a line to the history of this session, which is never written to disk.
   void remember(const std::string& line);

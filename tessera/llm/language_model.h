@@ -31,6 +31,9 @@ struct GenerateOptions {
   /// token. -1: do not compute log probabilities.
   std::int64_t log_probabilities = -1;
   Callback<bool()> cancelled = {};  ///< called between tokens and prompt batches; return true to stop
+  /// Called between prompt batches with the number of prompt tokens read so far and in total. Tokens that were in the
+  /// cache are not counted.
+  Callback<void(std::int64_t done, std::int64_t total)> on_read = {};
   std::vector<TokenId> shown = {};  ///< control tokens to include in the output; others are omitted
   /// If set, the answer matches this grammar (grammar/grammar.h) when generation stops with StopReason::end_token, and
   /// can be continued to match it when it stops for another reason, except for a stop text. Control tokens are

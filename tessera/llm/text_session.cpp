@@ -52,8 +52,8 @@ void TextSession::reserve(std::int64_t tokens) {
   for (const Device device : std::set(layers.begin(), layers.end())) trim(device);
 }
 
-std::int64_t TextSession::read(std::span<const TokenId> prompt, const GenerateOptions& options,
-                               const Sampler& sampler) {
+std::int64_t TextSession::read(std::span<const TokenId> prompt, const GenerateOptions& options, const Sampler& sampler,
+                               bool reports) {
   const auto same = static_cast<std::size_t>(
       std::mismatch(tokens_.begin(), tokens_.end(), prompt.begin(), prompt.end()).first - tokens_.begin());
   // Always read the last token again, because its logits are needed.
@@ -62,6 +62,8 @@ std::int64_t TextSession::read(std::span<const TokenId> prompt, const GenerateOp
   tokens_.resize(at);
   const std::size_t begin = at;
   while (at < prompt.size() && !cancelled(options)) {
+    if (reports && options.on_read && at > begin)
+      options.on_read(static_cast<std::int64_t>(at - begin), static_cast<std::int64_t>(prompt.size() - begin));
     const auto piece = prompt.subspan(at, std::min(static_cast<std::size_t>(options.batch), prompt.size() - at));
     reserve(static_cast<std::int64_t>(at + piece.size()));
     try {
@@ -133,7 +135,7 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
   };
 
   const double begun = now();
-  result.read = read(prompt, options, sampler);
+  result.read = read(prompt, options, sampler, true);
   result.prompt_seconds = now() - begun;
   const double start = now();
   bool going = options.max_tokens > 0, whole = true;
@@ -186,7 +188,7 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
         result.reason = StopReason::context_full;
         break;
       }
-      read(instead, options, sampler);
+      read(instead, options, sampler, false);
       if (tokens_.size() < instead.size()) {
         result.reason = StopReason::cancelled;
         break;

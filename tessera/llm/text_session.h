@@ -50,8 +50,9 @@ class TextSession {
 
  private:
   /// Reads the tokens of `prompt` that are not in the cache and fetches the logits of the last token, unless cancelled.
-  /// Returns the number of tokens that were read.
-  std::int64_t read(std::span<const TokenId> prompt, const GenerateOptions& options, const Sampler& sampler);
+  /// Calls `on_read` if `reports` is true. Returns the number of tokens that were read.
+  std::int64_t read(std::span<const TokenId> prompt, const GenerateOptions& options, const Sampler& sampler,
+                    bool reports);
   /// Prepares the next step.
   Decoder& decoder();
   /// If the device has chosen the next token, starts the step of this token, so that the device continues while the

@@ -20,9 +20,10 @@ namespace tessera::test {
 class Terminal {
  public:
   /// `cache` is the folder of the kernel cache.
-  Terminal(const std::string& program, const std::string& cache, const std::vector<std::string>& arguments) {
+  Terminal(const std::string& program, const std::string& cache, const std::vector<std::string>& arguments,
+           unsigned short columns = 200) {
     winsize size{};
-    size.ws_row = 40, size.ws_col = 200;
+    size.ws_row = 40, size.ws_col = columns;
     process_ = ::forkpty(&fd_, nullptr, nullptr, &size);
     if (process_ != 0) return;
     ::setenv("TESSERA_KERNEL_CACHE", "1", 1);
@@ -59,6 +60,7 @@ class Terminal {
     sent_ = out_.size();
     if (::write(fd_, keys.data(), keys.size()) < 0) return;
   }
+  void kill(int signal) { ::kill(process_, signal); }
   /// Waits until the program ends. Returns the exit code, or -1 if it does not end in time.
   int ends(double seconds = 60) {
     wait(seconds, [&] { return closed_; });

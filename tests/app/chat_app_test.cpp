@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
 #include "tessera/llm/gguf_values.h"
@@ -127,6 +128,28 @@ TEST(Chat, CommandsChangeTheConversation) {
   EXPECT_EQ(loaded[0]["content"], command[0]["content"]);
   EXPECT_EQ(loaded[0]["prompt_tokens"], command[0]["prompt_tokens"]);
   EXPECT_GT(loaded[0]["prompt_tokens"].get<int>(), 40);
+}
+
+TEST(Chat, SetChangesOptionsAndShowListsThem) {
+  const std::string home = model().path_in_folder("home");
+  std::filesystem::create_directory(home);
+  RunOptions o = typed(
+      "What is an index?\n/set tokens 3\n/set top-k=7\n/set seed 11\n/retry\n/show\n/save ~/a.json\n/load ~/a.json\n");
+  o.environment = {{"TESSERA_KERNEL_CACHE", "1"}, {"TESSERA_CACHE_DIR", kernels()}, {"HOME", home}};
+  const Outcome json_lines = run(chat({"--json"}), o);
+  const auto answers = objects(json_lines);
+  ASSERT_EQ(answers.size(), 2u);
+  EXPECT_EQ(answers[0]["tokens"], 12);
+  EXPECT_EQ(answers[1]["tokens"], 3);
+  EXPECT_EQ(answers[1]["seed"], 11);
+  const int used = answers[1]["prompt_tokens"].get<int>() + 2;
+  EXPECT_TRUE(holds(json_lines.err,
+                    {"(tokens is 3)", "(top-k is 7)", "model     " + model().path(), "device    cpu:0",
+                     "context   " + std::to_string(used) + " of 1024 tokens used, 2 messages", "temperature        0 ",
+                     "top-k              7 ", "seed               12 ", "2 messages read from " + home + "/a.json"}));
+  EXPECT_TRUE(fails(tessera_with(chat({}), typed("/set heat 3\n")), 1, {"unknown option", "heat", "/set lists"}));
+  EXPECT_TRUE(fails(tessera_with(chat({}), typed("/set top-p 3\n")), 1, {"3 is out of range: above 0 to 1", "top-p"}));
+  EXPECT_TRUE(fails(tessera_with(chat({}), typed("/set top-p\n")), 1, {"/set top-p needs a value", "It is 0.95 now"}));
 }
 
 TEST(Chat, RetryDrawsANewAnswerAndSeedsReproduceAnswers) {
@@ -364,6 +387,56 @@ TEST(ChatTerminal, LinesAreEditedAndRecalled) {
   EXPECT_EQ(second, first + "!");
 }
 
+#ifdef TESSERA_LIBEDIT
+TEST(ChatTerminal, PastedLinesAreOneMessage) {
+  const std::string saved = model().path_in_folder("pasted.json"), on = "\x1b[?2004h", off = "\x1b[?2004l";
+  Terminal t(TESSERA_PROGRAM, kernels(), chat({}));
+  ASSERT_TRUE(t.prompts()) << t.out();
+  EXPECT_NE(t.out().find(on), std::string::npos);
+  EXPECT_EQ(t.out().find(off), std::string::npos);
+  t.send("See: \x1b[200~an \xc3\xa9\rindex\r\n\ton\x1b[31m\n\x1b[201~ it\r");
+  ASSERT_TRUE(t.shows("the answer was cut off at 12 tokens") && t.prompts()) << t.out();
+  t.send("/save " + saved + "\r");
+  ASSERT_TRUE(t.shows("2 messages written") && t.prompts()) << t.out();
+  EXPECT_EQ(json::parse(text_of(saved))[0]["content"], "See: an \xc3\xa9\nindex\n\ton[31m it");
+  t.kill(SIGTERM);
+  EXPECT_EQ(t.ends(), 128 + SIGTERM);
+  EXPECT_TRUE(t.out().ends_with(off)) << json(t.out()).dump();
+}
+#endif
+
+TEST(ChatTerminal, AnswersAreWrappedBetweenWords) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "words.gguf", saved = folder / "saved.json";
+  const std::vector<std::string> line = {"<|ask|>",  "The qu",  "ick br", "own fox jumps ", "over the la", "zy dog, ",
+                                         "and then", " it sle", "eps",    ".\n\n  Then it", " w",          "akes.",
+                                         "<|end|>"};
+  scripted_model({"<|end|>", "<|ask|>"}, {line}, "{% for m in messages %}{{ m.content }}{% endfor %}<|ask|>")
+      .write(path);
+  Terminal t(TESSERA_PROGRAM, kernels(), {"chat", path, "--device", "cpu", "--temperature", "0"}, 40);
+  ASSERT_TRUE(t.prompts()) << t.out();
+  t.send("Hi\r");
+  ASSERT_TRUE(t.shows("tokens/s)") && t.prompts()) << t.out();
+  EXPECT_TRUE(holds(visible(t.out()), {"\nThe quick brown fox jumps over the lazy\ndog, and then it sleeps.\n\n"
+                                       "  Then it wakes.\n"}));
+  EXPECT_NE(t.out().find("\x1b[2m(11 tokens, "), std::string::npos) << "speeds are dimmed: " << t.out();
+  t.send("/save " + saved + "\r");
+  ASSERT_TRUE(t.shows("2 messages written")) << t.out();
+  EXPECT_EQ(json::parse(text_of(saved))[1]["content"],
+            "The quick brown fox jumps over the lazy dog, and then it sleeps.\n\n  Then it wakes.");
+}
+
+TEST(ChatTerminal, ShowsProgressWhileALongMessageIsRead) {
+  std::string text;
+  for (int i = 0; i < 900; ++i) text += "index ";
+  Terminal t(TESSERA_PROGRAM, kernels(),
+             {"chat", model().path(), "--device", "interp", "--batch", "1", "-n", "1", "-p", text});
+  ASSERT_TRUE(t.shows("\rreading ") && t.shows(" tokens\x1b[K")) << t.out();
+  t.send("\x03");
+  ASSERT_TRUE(t.shows("\r\x1b[K") && t.shows("the message is dropped")) << t.out();
+  EXPECT_EQ(t.ends(), 130);
+}
+
 TEST(Tokenize, PrintsPiecesIdsAndText) {
   const std::string text = "The index\n\xc3\xa9";
   const Outcome table = tessera_with({"tokenize", bare, text});
@@ -506,9 +579,9 @@ TEST(Documents, FunctionCallConversationMatchesLlmMd) {
     if (!shown.ends_with("\n\n")) shown += "\n";  // there is an empty line before each prompt
     const std::size_t before = t.out().size();
     t.send(typed + "\r");
-    ASSERT_TRUE(t.shows("\n\r\n> ") || t.shows("\n\n> ", 1)) << t.out();
-    ASSERT_TRUE(t.prompts()) << t.out();
-    const std::string now = visible(t.out().substr(before));
+    ASSERT_TRUE(t.shows("tokens/s)") && t.prompts()) << t.out();
+    const std::string now =
+        std::regex_replace(visible(t.out().substr(before)), std::regex(R"(\(\d+ tokens?, [\d.]+ tokens/s\)\n)"), "");
     EXPECT_EQ(now.substr(std::min(now.size(), now.find('\n') + 1)), shown + "> ");
   }
   t.send("/quit\r");

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sanitising external text (device names, compiler logs), and wrapping paragraphs in tables.
+// Sanitising external text (device names, compiler logs), wrapping paragraphs in tables, and wrapping text that is
+// streamed.
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <sstream>
 
 #include "app/terminal.h"
+#include "app/word_wrap.h"
 #include "tessera/base/error.h"
 #include "tessera/base/printable.h"
 #include "tessera/base/test_seed.h"
+#include "tessera/base/unicode.h"
 
 namespace tessera {
 namespace {
@@ -57,6 +62,47 @@ TEST(Wrapped, IndentsContinuationLines) {
   EXPECT_EQ(wrapped("one two three", 2, 9, 2), "one two\n  three");
   EXPECT_EQ(wrapped("error: x\nnote: y\n\n  z\n", 4, 80, 4), "error: x\n    note: y\n    z");
   EXPECT_EQ(wrapped("\nonly", 4, 80, 4), "only");
+}
+
+/// Wraps `text` in pieces of random sizes.
+std::string wrap_in_pieces(const std::string& text, std::size_t width, std::mt19937_64& random) {
+  app::WordWrap wrap;
+  std::string out;
+  Utf8Stream characters;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t size = std::min<std::size_t>(random() % 6, text.size() - at);
+    out += wrap.push(characters.push(text.substr(at, size)), width);
+    at += size;
+  }
+  return out + wrap.flush(width);
+}
+
+TEST(WordWrap, BreaksLinesOnlyBetweenWords) {
+  std::mt19937_64 random(test_seed());
+  const auto wrap = [&](const std::string& text, std::size_t width) { return wrap_in_pieces(text, width, random); };
+  EXPECT_EQ(wrap("The quick brown fox", 10), "The quick\nbrown fox");
+  EXPECT_EQ(wrap("The quick brown", 15), "The quick brown");
+  EXPECT_EQ(wrap("a b\n\n  c   d \n", 4), "a b\n\n  c\nd\n");
+  EXPECT_EQ(wrap("see https://example.com/page now", 8), "see\nhttps://example.com/page\nnow");
+  EXPECT_EQ(wrap("\xc3\xa9\xc3\xa9 \xc3\xa9\xc3\xa9", 5), "\xc3\xa9\xc3\xa9 \xc3\xa9\xc3\xa9") << "columns, not bytes";
+  EXPECT_EQ(wrap("漢字漢字 ok", 6), "漢字漢\n字 ok") << "wide characters take two columns and need no spaces";
+  for (int i = 0; i < 300; ++i) {
+    std::string text;
+    while (text.size() < 200)
+      text += std::vector<std::string>{"a", "bcd", "\xc3\xa9", " ", "  ", "\n", ", "}[random() % 7];
+    const std::string wrapped = wrap(text, 12);
+    EXPECT_EQ(wrapped, wrap(text, 12)) << "does not depend on the pieces";
+    const auto words = [](const std::string& all) {
+      std::istringstream in(all);
+      return std::vector<std::string>(std::istream_iterator<std::string>(in), {});
+    };
+    EXPECT_EQ(words(wrapped), words(text));
+    std::istringstream lines(wrapped);
+    for (std::string line; std::getline(lines, line);) {
+      const bool one_word = line.find_first_of(' ', line.find_first_not_of(' ')) == std::string::npos;
+      EXPECT_TRUE(one_word || app::text_width(line) <= 12) << line;
+    }
+  }
 }
 
 }  // namespace

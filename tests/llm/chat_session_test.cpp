@@ -136,6 +136,21 @@ TEST(TextSession, ContinuesAfterCancellationAtAnyToken) {
   }
 }
 
+TEST(TextSession, ReportsProgressBetweenBatchesOfNewTokens) {
+  const auto prompt = model().tokenizer().encode("The index of a table that is read by the planner");
+  const auto size = static_cast<std::int64_t>(prompt.size());
+  TextSession session(model(), 512, DType::f32);
+  session.generate(std::span(prompt).first(2), greedy(0));
+  GenerateOptions o = greedy(2);
+  o.batch = 4;
+  std::vector<std::pair<std::int64_t, std::int64_t>> calls, expected;
+  o.on_read = [&](std::int64_t done, std::int64_t total) { calls.emplace_back(done, total); };
+  session.generate(prompt, o);
+  for (std::int64_t done = 4; done < size - 2; done += 4) expected.emplace_back(done, size - 2);
+  EXPECT_EQ(calls, expected);
+  EXPECT_FALSE(calls.empty());
+}
+
 TEST(TextSession, ReturnsLogProbabilitiesAndAppliesBiases) {
   const auto prompt = model().tokenizer().encode("The index");
   TextSession session(model(), 512, DType::f32);
