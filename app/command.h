@@ -34,6 +34,8 @@ Command serve_command(CLI::App& program);
 Command tokenize_command(CLI::App& program);
 Command inspect_command(CLI::App& program);
 Command estimate_command(CLI::App& program);
+Command perplexity_command(CLI::App& program);
+Command quantize_command(CLI::App& program);
 Command verify_command(CLI::App& program);
 Command kernel_command(CLI::App& program);
 Command cache_command(CLI::App& program);

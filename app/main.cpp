@@ -27,6 +27,8 @@ constexpr const char* footer = R"(Examples:
   tessera inspect
   tessera chat model.gguf
   tessera serve model.gguf
+  tessera quantize model-f16.gguf model-q8_0.gguf q8_0
+  tessera perplexity model.gguf -f text.txt
   tessera train digits
   tessera bench
   tessera verify --device cpu
@@ -83,11 +85,12 @@ int run(int argc, char** argv) {
   program.set_version_flag("--version", "tessera " TESSERA_VERSION);
   program.get_formatter()->column_width(34);
   program.require_subcommand(0, 1);
-  std::vector<Command> commands = {devices_command(program),  doctor_command(program),  prefer_command(program),
-                                   generate_command(program), chat_command(program),    serve_command(program),
-                                   tokenize_command(program), inspect_command(program), estimate_command(program),
-                                   verify_command(program),   kernel_command(program),  cache_command(program),
-                                   train_command(program),    bench_command(program),   verify_model_command(program)};
+  std::vector<Command> commands = {devices_command(program),    doctor_command(program),      prefer_command(program),
+                                   generate_command(program),   chat_command(program),        serve_command(program),
+                                   tokenize_command(program),   inspect_command(program),     estimate_command(program),
+                                   perplexity_command(program), quantize_command(program),    verify_command(program),
+                                   kernel_command(program),     cache_command(program),       train_command(program),
+                                   bench_command(program),      verify_model_command(program)};
   std::vector<std::string> topic;
   CLI::App* help_options = program.add_subcommand("help", "Explain the program or one of its commands");
   help_options->footer("Examples:\n  tessera help\n  tessera help generate");

@@ -24,8 +24,9 @@ namespace {
 
 const std::string model = "models/pgdocs-2m-q8_0.gguf";
 const std::string model_f16 = "models/pgdocs-2m-f16.gguf";
-const std::vector<std::string> commands = {"devices", "doctor",   "prefer", "generate", "chat",  "serve", "tokenize",
-                                           "inspect", "estimate", "verify", "kernel",   "train", "bench"};
+const std::vector<std::string> commands = {"devices",  "doctor",   "prefer",  "generate", "chat",
+                                           "serve",    "tokenize", "inspect", "estimate", "perplexity",
+                                           "quantize", "verify",   "kernel",  "train",    "bench"};
 
 json parsed(const Outcome& o) {
   EXPECT_EQ(o.code, 0) << o.err;

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tessera quantize`: writes a copy of a model with weights in another type.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "command.h"
+#include "interrupts.h"
+#include "model_files.h"
+#include "terminal.h"
+#include "tessera/base/config.h"
+#include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/base/printable.h"
+#include "tessera/llm/quantize_model.h"
+
+namespace tessera::app {
+namespace {
+
+struct QuantizeArguments {
+  std::string from, to, type;
+  bool quiet = false;
+};
+
+std::vector<std::string> type_names() {
+  std::vector<std::string> names;
+  for (const GgmlType type : quantizable_types()) names.emplace_back(ggml_type_info(type)->name);
+  return names;
+}
+
+GgmlType quantizable_type(const std::string& name) {
+  const std::vector<GgmlType> types = quantizable_types();
+  return *std::ranges::find(types, name, [](GgmlType type) { return ggml_type_info(type)->name; });
+}
+
+/// Warns if accuracy is lost that the user may not expect to lose.
+void warn_of_losses(const GgufFile& file, GgmlType type) {
+  bool is_quantised = false;
+  for (const GgufTensor& t : file.tensors()) {
+    const GgmlType to = quantized_type(t, type);
+    is_quantised = is_quantised || (to != t.type && ggml_type_info(t.type)->block > 1);
+    if (is_quantizable(t) && t.dims[0] % ggml_type_info(type)->block != 0)
+      eprint("{}: stays {}, because its row length {} is not a multiple of {}\n", printable_line(t.name),
+             ggml_type_info(to)->name, t.dims[0], ggml_type_info(type)->block);
+  }
+  if (is_quantised)
+    logging::warn(fmt::format("{}: the model is already quantised; quantise its original file to lose less accuracy",
+                              file.name()));
+}
+
+/// Returns "q8_0: 36 tensors, f32: 11 tensors".
+std::string types_text(const GgufFile& file) {
+  std::map<std::string_view, std::size_t> counts;
+  for (const GgufTensor& t : file.tensors()) ++counts[ggml_type_info(t.type)->name];
+  std::vector<std::string> parts;
+  for (const auto& [name, count] : counts) parts.push_back(fmt::format("{}: {}", name, count_noun(count, "tensor")));
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::uint64_t bytes_of(const GgufFile& file) {
+  std::uint64_t bytes = 0;
+  for (const GgufTensor& t : file.tensors()) bytes += t.bytes;
+  return bytes;
+}
+
+struct Stopped {};
+
+int run_quantize(const QuantizeArguments& o) {
+  catch_interrupts("tessera: interrupted before the file was written", !o.quiet && os::is_terminal(stderr));
+  const GgufFile file = open_model(o.from);
+  const GgmlType type = quantizable_type(o.type);
+  if (!o.quiet) warn_of_losses(file, type);
+  Progress progress(o.quiet);
+  enable_graceful_stop();  // the temporary file must be removed
+  try {
+    quantize_model(file, o.to, type, [&](std::size_t index, const GgufTensor& t, GgmlType to) {
+      if (stop_requested()) throw Stopped();
+      progress.update(fmt::format("tensor {} of {}: {}, {} to {}", index + 1, file.tensors().size(), t.name,
+                                  ggml_type_info(t.type)->name, ggml_type_info(to)->name));
+    });
+  } catch (const Stopped&) {
+    progress.clear();
+    eprint("tessera: interrupted; {} is not written\n", printable_line(o.to));
+    return interrupt_code();
+  }
+  progress.clear();
+  if (o.quiet) return success;
+  const GgufFile written = GgufFile::open(o.to);
+  eprint("{}: {} of weights instead of {} ({})\n", printable_line(o.to), config::format_bytes(bytes_of(written)),
+         config::format_bytes(bytes_of(file)), types_text(written));
+  return success;
+}
+
+}  // namespace
+
+Command quantize_command(CLI::App& program) {
+  auto o = std::make_shared<QuantizeArguments>();
+  CLI::App* sub = program.add_subcommand("quantize", "Write a copy of a model with weights in another type");
+  sub->add_option("IN", o->from, "A GGUF file (part 1 if the model is split into several files)")->required();
+  sub->add_option("OUT", o->to, "The file to write")->required()->check(require_nonempty);
+  sub->add_option("TYPE", o->type, fmt::format("The type of matrices: {}", fmt::join(type_names(), ", ")))
+      ->required()
+      ->transform(CLI::IsMember(type_names(), CLI::ignore_case));
+  sub->add_flag("-q,--quiet", o->quiet, "Print no progress and no messages except errors");
+  sub->footer(
+      R"(All matrices get the type, like with --pure of llama-quantize. Vectors keep their type, and a matrix whose rows are no
+multiple of the block size gets f16. Quantise the original file (f32, f16 or bf16), not one that is already quantised.
+
+Examples:
+  tessera quantize models/pgdocs-2m-f16.gguf small.gguf q4_0
+  tessera perplexity small.gguf -f docs/llm.md)");
+  return {sub, [o] { return run_quantize(*o); }};
+}
+
+}  // namespace tessera::app

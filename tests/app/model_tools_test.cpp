@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tessera quantize` and `tessera perplexity`, with the shipped models.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tessera/llm/ggml_blocks.h"
+#include "tessera/llm/gguf_values.h"
+#include "tessera/llm/gguf_writer.h"
+#include "tessera/llm/language_model.h"
+#include "tessera/llm/sampler.h"
+#include "tests/app/app_program.h"
+
+using namespace tessera::test;
+using nlohmann::json;
+using tessera::GgmlType;
+using tessera::GgufFile;
+
+namespace {
+
+const std::string f16 = "models/pgdocs-2m-f16.gguf";
+
+std::string text() { return text_of("docs/glossary.md").substr(0, 3000); }
+
+json perplexity_of(const std::string& model, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> arguments = {"perplexity", "-m", model, "-f", "-", "--device", "cpu", "--json"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  const Outcome o = run(arguments, {.in = text()});
+  EXPECT_EQ(o.code, 0) << o.err;
+  return json::parse(o.out);
+}
+
+TEST(Quantize, ConvertsMatricesAndCopiesTheRest) {
+  const TemporaryFolder folder;
+  const GgufFile from = GgufFile::open(f16);
+  for (const auto& [name, type, number] : {std::tuple{"Q8_0", GgmlType::q8_0, 7u}, {"q4_0", GgmlType::q4_0, 2u}}) {
+    const std::string path = folder / "out.gguf";
+    const Outcome o = run({"quantize", f16, path, name});
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_EQ(o.out, "");
+    const GgufFile to = GgufFile::open(path);
+    EXPECT_EQ(to.get<std::uint32_t>("general.file_type"), number);
+    EXPECT_EQ(to.get<std::uint32_t>("general.quantization_version"), 2u);
+    for (const auto& e : from.metadata()) {
+      if (e.key == "general.file_type" || e.key == "general.alignment") continue;
+      ASSERT_TRUE(to.has(e.key)) << e.key;
+      EXPECT_TRUE(*to.find(e.key) == e.value) << e.key;
+    }
+    ASSERT_EQ(to.tensors().size(), from.tensors().size());
+    for (const auto& t : from.tensors()) {
+      const auto& made = to.tensor(t.name);
+      EXPECT_EQ(made.dims, t.dims);
+      EXPECT_EQ(made.type, t.dims.size() > 1 ? type : GgmlType::f32) << t.name;
+      const auto values = tessera::ggml_to_float(t.type, from.data(t));
+      EXPECT_EQ(to.data(made), tessera::ggml_from_float(made.type, values)) << t.name;
+    }
+  }
+}
+
+TEST(Quantize, KeepsMatricesWhoseRowsAreNotWholeBlocks) {
+  const TemporaryFolder folder;
+  const std::string from = folder / "from.gguf", path = folder / "out.gguf";
+  const std::vector<float> values(2 * 48, 0.5f);
+  tessera::GgufWriter w(3, 64);
+  w.set("general.architecture", std::string("llama")).set("split.count", std::uint16_t{1});
+  w.add_tensor("a.weight", {48, 2}, values).add_tensor("b.weight", {32, 3}, values);
+  w.add_tensor("blk.0.ffn_gate_inp.weight", {32, 3}, values).add_tensor("b.bias", {32, 3}, values);
+  w.add_tensor("norm.weight", {96}, values).write(from);
+  const Outcome o = run({"quantize", from, path, "q4_0"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(holds(o.err, {"a.weight: stays f16, because its row length 48 is not a multiple of 32\n",
+                            "f16: 1 tensor, f32: 3 tensors, q4_0: 1 tensor"}));
+  const GgufFile to = GgufFile::open(path);
+  EXPECT_EQ(to.alignment(), 64u);
+  EXPECT_FALSE(to.has("split.count"));
+  EXPECT_EQ(to.tensor("a.weight").type, GgmlType::f16);
+  EXPECT_EQ(to.tensor("b.weight").type, GgmlType::q4_0);
+  for (const char* name : {"blk.0.ffn_gate_inp.weight", "b.bias", "norm.weight"})
+    EXPECT_EQ(to.tensor(name).type, GgmlType::f32) << name;
+  EXPECT_TRUE(holds(run({"quantize", path, folder / "again.gguf", "q8_0"}).err, {"warning: ", "already quantised"}));
+  EXPECT_EQ(run({"quantize", from, path, "f32", "-q"}).err, "");
+}
+
+TEST(Quantize, RejectsUnknownTypesAndPaths) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(fails(run({"quantize", f16, folder / "x.gguf", "q5_K"}), 2, {"TYPE", "q5_K", "q8_0"}));
+  EXPECT_TRUE(fails(run({"quantize", f16, "/nonexistent/x.gguf", "q8_0"}), 1, {"/nonexistent/x.gguf"}));
+  EXPECT_TRUE(fails(run({"quantize", "README.md", folder / "x.gguf", "q8_0"}), 1, {"README.md"}));
+  EXPECT_FALSE(std::filesystem::exists(folder / "x.gguf"));
+}
+
+// Recomputes a window with the host functions, from the logits of one token at a time.
+TEST(Perplexity, AgreesWithProbabilitiesOfSingleTokens) {
+  const json p = perplexity_of(f16, {"--ctx", "64", "--cache", "f32", "--batch", "20"});
+  const auto model = tessera::LanguageModel::load(f16, tessera::Device{tessera::Backend::cpu, 0});
+  std::vector<tessera::TokenId> tokens = model.tokenizer().encode(text());
+  const std::size_t windows = tokens.size() / 64;
+  ASSERT_EQ(p["windows"], windows);
+  EXPECT_EQ(p["tokens"], 31 * windows);
+  double sum = 0, squares = 0;
+  auto cache = model.model().make_cache(64, tessera::DType::f32);
+  for (std::size_t at = 0; at + 64 <= tokens.size(); at += 64) {
+    cache.truncate(0);
+    tokens[at] = *model.tokenizer().bos();
+    for (std::size_t i = 0; i + 1 < 64; ++i) {
+      const auto logits = model.model().forward(std::span(tokens).subspan(at + i, 1), cache).to_vector<float>();
+      if (i < 32) continue;
+      const double loss = -tessera::log_probabilities(logits, tokens[at + i + 1], 0)[0].log_probability;
+      sum += loss, squares += loss * loss;
+    }
+  }
+  const double n = 31.0 * static_cast<double>(windows), mean = sum / n;
+  EXPECT_NEAR(p["nats_per_token"].get<double>(), mean, 1e-3);
+  EXPECT_NEAR(p["perplexity"].get<double>(), std::exp(mean), 2e-3 * std::exp(mean));
+  EXPECT_NEAR(p["standard_error"].get<double>(), std::exp(mean) * std::sqrt((squares / n - mean * mean) / (n - 1)),
+              0.1);
+}
+
+TEST(Perplexity, IsSimilarForQuantisedFiles) {
+  const TemporaryFolder folder;
+  const std::string q4 = folder / "q4.gguf";
+  ASSERT_EQ(run({"quantize", f16, q4, "q4_0", "-q"}).code, 0);
+  const double half = perplexity_of(f16)["perplexity"],
+               eight = perplexity_of("models/pgdocs-2m-q8_0.gguf")["perplexity"],
+               four = perplexity_of(q4)["perplexity"];
+  EXPECT_NEAR(eight, half, 0.01 * half);
+  EXPECT_NEAR(four, half, 0.3 * half);
+  const Outcome o = run({"perplexity", q4, "-f", "-", "--device", "cpu"}, {.in = text()});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(holds(o.out, {"perplexity ", " +- ", " windows of 512 tokens, "}));
+  EXPECT_TRUE(fails(run({"perplexity", q4, "-f", "-", "--device", "cpu"}, {.in = "short"}), 1,
+                    {"shorter than a window", "context = 512", "--ctx"}));
+  EXPECT_TRUE(fails(run({"perplexity", q4, "-f", "README.md", "--ctx", "5000"}), 1, {"5000", "1024"}));
+  EXPECT_TRUE(fails(run({"perplexity", q4}), 2, {"--file"}));
+}
+
+}  // namespace
