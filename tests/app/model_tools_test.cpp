@@ -23,10 +23,18 @@ const std::string f16 = "models/pgdocs-2m-f16.gguf";
 
 std::string text() { return text_of("docs/glossary.md").substr(0, 3000); }
 
+/// Runs the program with a cache of kernels that all tests share.
+Outcome tessera_with(const std::vector<std::string>& arguments, const std::string& in = {}) {
+  static const TemporaryFolder folder;
+  static const std::string cache = folder / "kernels";
+  std::filesystem::create_directory(cache);
+  return run(arguments, {.environment = {{"TESSERA_KERNEL_CACHE", "1"}, {"TESSERA_CACHE_DIR", cache}}, .in = in});
+}
+
 json perplexity_of(const std::string& model, const std::vector<std::string>& more = {}) {
   std::vector<std::string> arguments = {"perplexity", "-m", model, "-f", "-", "--device", "cpu", "--json"};
   arguments.insert(arguments.end(), more.begin(), more.end());
-  const Outcome o = run(arguments, {.in = text()});
+  const Outcome o = tessera_with(arguments, text());
   EXPECT_EQ(o.code, 0) << o.err;
   return json::parse(o.out);
 }
@@ -126,10 +134,10 @@ TEST(Perplexity, IsSimilarForQuantisedFiles) {
                four = perplexity_of(q4)["perplexity"];
   EXPECT_NEAR(eight, half, 0.01 * half);
   EXPECT_NEAR(four, half, 0.3 * half);
-  const Outcome o = run({"perplexity", q4, "-f", "-", "--device", "cpu"}, {.in = text()});
+  const Outcome o = tessera_with({"perplexity", q4, "-f", "-", "--device", "cpu"}, text());
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_TRUE(holds(o.out, {"perplexity ", " +- ", " windows of 512 tokens, "}));
-  EXPECT_TRUE(fails(run({"perplexity", q4, "-f", "-", "--device", "cpu"}, {.in = "short"}), 1,
+  EXPECT_TRUE(fails(tessera_with({"perplexity", q4, "-f", "-", "--device", "cpu"}, "short"), 1,
                     {"shorter than a window", "context = 512", "--ctx"}));
   EXPECT_TRUE(fails(run({"perplexity", q4, "-f", "README.md", "--ctx", "5000"}), 1, {"5000", "1024"}));
   EXPECT_TRUE(fails(run({"perplexity", q4}), 2, {"--file"}));
