@@ -22,55 +22,17 @@
 namespace tessera {
 namespace {
 
+using test::apart;
+using test::ends_with;
 using test::expect_contains;
+using test::figures;
 using test::OnEveryDevice;
 using test::text_of;
+using test::tokens_of;
+using test::weights_of;
 TESSERA_ON_EVERY_DEVICE();
 
 using nlohmann::json;
-
-const json& figures() {
-  static const json all = json::parse(std::ifstream("tests/data/architectures.json"));
-  return all;
-}
-
-/// Returns 16 bits for each of `count` elements: splitmix64 (Steele, Lea and Flood 2014), seeded with the FNV-1a hash
-/// of the name.
-std::vector<std::uint32_t> bits_of(const std::string& name, std::size_t count) {
-  std::uint64_t state = 0xcbf29ce484222325;
-  for (const char c : name) state = (state ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  std::vector<std::uint32_t> out(count);
-  for (std::uint32_t& v : out) {
-    std::uint64_t z = state += 0x9e3779b97f4a7c15;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    v = static_cast<std::uint32_t>((z ^ z >> 31) >> 48);
-  }
-  return out;
-}
-
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
-std::vector<float> weights_of(const std::string& name, const std::vector<std::uint64_t>& dims) {
-  std::size_t count = 1;
-  for (const std::uint64_t d : dims) count *= d;
-  std::vector<float> out;
-  for (const std::uint32_t b : bits_of(name, count)) {
-    const float u = (static_cast<float>(b) - 32768) / 32768;
-    if (ends_with(name, "norm.weight"))
-      out.push_back(1 + u / 4);
-    else if (ends_with(name, ".bias"))
-      out.push_back(u / 4);
-    else if (name == "token_embd.weight")
-      out.push_back(u);
-    else  // divided by about the square root of the number of columns
-      out.push_back(
-          std::ldexp(u, (name.find("attn_q.weight") != std::string::npos ? 1 : 0) - (std::bit_width(dims[0]) - 1) / 2));
-  }
-  return out;
-}
 
 /// Returns the model file of a case. The value of the key `replaced` is replaced by `instead`.
 GgufWriter writer_of(const json& c, const std::string& replaced = {}, const GgufValue& instead = {}) {
@@ -85,24 +47,6 @@ GgufWriter writer_of(const json& c, const std::string& replaced = {}, const Gguf
     w.add_tensor(name, dims, t.size() > 2 ? t[2].get<std::vector<float>>() : weights_of(name, dims));
   }
   return w;
-}
-
-std::vector<std::int32_t> tokens_of(const json& c) {
-  std::vector<std::int32_t> out;
-  for (const std::uint32_t b : bits_of("tokens", c["tokens"].get<std::size_t>()))
-    out.push_back(static_cast<std::int32_t>(b % figures()["vocabulary"].get<std::uint32_t>()));
-  return out;
-}
-
-/// Returns the largest difference, relative to the range of `want`.
-double apart(std::span<const float> got, const std::vector<double>& want) {
-  const auto [low, high] = std::minmax_element(want.begin(), want.end());
-  double worst = got.size() == want.size() ? 0 : 1e9;
-  for (std::size_t i = 0; i < got.size() && i < want.size(); ++i) {
-    const double d = std::fabs(static_cast<double>(got[i]) - want[i]) / (*high - *low);
-    worst = d <= worst ? worst : std::isnan(d) ? 1e9 : d;
-  }
-  return worst;
 }
 
 TEST_P(OnEveryDevice, EveryArchitectureMatchesTransformersAndLlamaCpp) {
