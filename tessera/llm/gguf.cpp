@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <type_traits>
@@ -13,6 +14,7 @@
 #include "tessera/llm/gguf_contents.h"
 #include "tessera/llm/gguf_parser.h"
 #include "tessera/llm/gguf_values.h"
+#include "tessera/llm/hub/folder.h"
 
 namespace tessera {
 namespace {
@@ -61,6 +63,9 @@ GgufFile::~GgufFile() = default;
 
 const std::string& GgufFile::name() const { return contents_->name; }
 const std::string& GgufFile::name(const GgufTensor& tensor) const {
+  if (contents_->source)
+    if (const auto it = contents_->tensor_index.find(tensor.name); it != contents_->tensor_index.end())
+      return contents_->source->origin(it->second);
   const auto& parts = contents_->parts;
   return tensor.part == 0 || tensor.part > parts.size() ? name() : parts[tensor.part - 1].name;
 }
@@ -70,7 +75,20 @@ std::uint64_t GgufFile::data_offset() const { return contents_->data_offset; }
 std::span<const GgufEntry> GgufFile::metadata() const { return contents_->entries; }
 std::span<const GgufTensor> GgufFile::tensors() const { return contents_->tensors; }
 
-GgufFile GgufFile::open(const std::string& path) {
+GgufFile GgufFile::open(const std::string& path, std::optional<GgmlType> weights) {
+  const auto refuse = [&](std::string wrong, std::string remedy) {
+    fail<ArgumentError>({.operation = "load model",
+                         .with = {{"path", path}, {"weights", ggml_type_text(*weights)}},
+                         .wrong = std::move(wrong),
+                         .remedy = std::move(remedy)});
+  };
+  constexpr GgmlType can_convert_to[] = {GgmlType::f32, GgmlType::f16, GgmlType::bf16, GgmlType::q8_0, GgmlType::q4_0};
+  if (weights && std::ranges::find(can_convert_to, *weights) == std::end(can_convert_to))
+    refuse("weights cannot be converted to this type", "Use f32, f16, bf16, q8_0 or q4_0");
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return hub::Folder::open(path, weights);
+  if (weights)
+    refuse("only the weights of a folder with safetensors files are converted", "Omit the type for a GGUF file");
   GgufFile out = open_one(path);
   out.check_split(false);
   out.join_parts();
@@ -214,8 +232,10 @@ void GgufFile::read(const GgufTensor& tensor, std::uint64_t offset, std::span<st
       tensor.part == 0 || tensor.part > contents_->parts.size() ? nullptr : &contents_->parts[tensor.part - 1];
   const std::uint64_t begin = (part ? part->data_offset : contents_->data_offset) + tensor.offset,
                       size = part ? part->size : contents_->size;
+  const GgufTensor* const known = contents_->source ? find_tensor(tensor.name) : nullptr;
   // This can only fail for a tensor of a different file.
-  if (tensor.part > contents_->parts.size() || begin > size || tensor.bytes > size - begin)
+  if (contents_->source ? !known || known->bytes != tensor.bytes
+                        : tensor.part > contents_->parts.size() || begin > size || tensor.bytes > size - begin)
     fail<ArgumentError>({.operation = "read GGUF",
                          .with = {{"file", contents_->name}, {"tensor", tensor.name}},
                          .wrong = "the tensor does not belong to this file"});
@@ -227,7 +247,9 @@ void GgufFile::read(const GgufTensor& tensor, std::uint64_t offset, std::span<st
                                   {"requested", fmt::format("{} bytes from offset {}", to.size(), offset)}},
                          .wrong = "the range exceeds the size of the tensor"});
   if (to.empty()) return;
-  if (part)
+  if (known)
+    contents_->source->read(static_cast<std::size_t>(known - contents_->tensors.data()), offset, to);
+  else if (part)
     part->file.read(begin + offset, to);
   else if (contents_->file)
     contents_->file->read(begin + offset, to);

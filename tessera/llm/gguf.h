@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reader for GGUF files, versions 2 and 3. Metadata is parsed into typed values, and tensors are read on demand. The
-// reader checks every length, count and offset against the file and throws FormatError with the offset and the field if
-// one is invalid.
+// Reader for GGUF files, versions 2 and 3, and for model folders of the Hugging Face hub, which have the same
+// interface. Metadata is parsed into typed values, and tensors are read on demand. The reader checks every length,
+// count and offset against the file and throws FormatError with the offset and the field if one is invalid.
 #pragma once
 
 #include <concepts>
@@ -20,6 +20,10 @@
 
 namespace tessera {
 
+namespace hub {
+class Folder;
+}
+
 /// `T` is one of `Choices`.
 template <class T, class... Choices>
 concept OneOf = (std::same_as<T, Choices> || ...);
@@ -30,7 +34,7 @@ template <class T>
 concept GgufGettable = OneOf<T, std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::uint32_t, std::int32_t,
                              std::uint64_t, std::int64_t, float, double, bool, std::string>;
 
-/// A parsed GGUF file. Safe to read from several threads.
+/// A parsed GGUF file, or a model folder in the same form. Safe to read from several threads.
 ///
 /// The data of the tensors must be contiguous and in the order of their descriptions. The specification does not
 /// require this, but ggml does, and all known writers comply.
@@ -39,9 +43,15 @@ class GgufFile {
   /// Opens and parses `path`. If a model is split into several files (NAME-00001-of-00003.gguf), `path` must be part 1,
   /// and the other parts must be in the same folder. The result contains the tensors of all parts.
   ///
+  /// `path` can also be a folder as downloaded from the Hugging Face hub, with config.json, safetensors files and
+  /// tokenizer.json. The result then has the metadata and tensors that llama.cpp's converter would write. Tensors are
+  /// converted while they are read. `weights` is the type of matrices whose rows consist of whole blocks (f32, f16,
+  /// bf16, q8_0 or q4_0; default: as in the files).
+  ///
   /// Throws the errors of InputFile. Throws FormatError if a file is invalid, parts are missing, or `path` is not part
-  /// 1; the message lists the missing parts or the path of part 1.
-  static GgufFile open(const std::string& path);
+  /// 1; the message lists the missing parts or the path of part 1. Throws FormatError if the model of a folder is not
+  /// supported. Throws ArgumentError if `weights` has another type, or if `path` is a file and `weights` is given.
+  static GgufFile open(const std::string& path, std::optional<GgmlType> weights = {});
   /// Parses `bytes`, which must outlive the result. Messages use `name` as the file name. Throws FormatError if the
   /// file is invalid or a part of a split model.
   static GgufFile parse(std::span<const std::byte> bytes, std::string name);
@@ -53,7 +63,7 @@ class GgufFile {
   const std::string& name() const;
   /// The name of the file that contains the tensor's data. If the model is split, this name may differ from `name()`.
   const std::string& name(const GgufTensor& tensor) const;
-  /// The version of the format, 2 or 3.
+  /// The version of the format, 2 or 3. 0 for a folder.
   std::uint32_t version() const;
   /// Alignment of tensors in the data section, in bytes. A power of two; the default is 32.
   std::uint64_t alignment() const;
@@ -113,6 +123,7 @@ class GgufFile {
 
  private:
   friend class GgufParser;
+  friend class hub::Folder;
   struct Contents;  // gguf_contents.h
   GgufFile();
   static GgufFile open_one(const std::string& path);

@@ -12,6 +12,7 @@
 #include "tessera/base/log.h"
 #include "tessera/llm/gguf_values.h"
 #include "tessera/llm/grammar/token_trie.h"
+#include "tessera/llm/hub/metadata.h"
 #include "tessera/llm/tokenizer_errors.h"
 #include "tessera/llm/tokenizer_tables.h"
 
@@ -46,8 +47,7 @@ bool overlaps(std::span<const EncodeOptions::Range> ranges, std::size_t begin, s
   return std::any_of(ranges.begin(), ranges.end(), [&](const auto& r) { return r.begin < end && begin < r.end; });
 }
 
-// In Phi 3, white space after a special token is removed, except after these three (tokenizer.json).
-bool strips(std::string_view text) { return text != "<unk>" && text != "<s>" && text != "<|endoftext|>"; }
+constexpr std::string_view stripped_space = " \t\n\v\f\r";
 
 }  // namespace
 
@@ -84,7 +84,11 @@ Tokenizer::Tokenizer(const GgufFile& file)
     read_merges(file);
   } else {
     read_bytes_of_llama();
-    read_scores(file);
+    file.get_or<bool>(hub::ranks_key, false) ? read_merges(file) : read_scores(file);
+    if (file.get_or<bool>("tokenizer.ggml.add_space_prefix", true)) {
+      const std::string when = file.get_or<std::string>(hub::space_key, "fragment");
+      space_ = when == "word" ? SpaceBefore::word : when == "first" ? SpaceBefore::first : SpaceBefore::fragment;
+    }
   }
   read_special(file);
 }
@@ -165,10 +169,36 @@ void Tokenizer::read_special(const GgufFile& file) {
         token.type == TokenType::control || token.type == TokenType::user_defined || token.type == TokenType::unknown;
     if (special && !token.text.empty()) special_.push_back(id);
   }
+  for (const TokenId id : ids_of(file, hub::ends_key)) ends_.push_back(id);
   std::sort(ends_.begin(), ends_.end());
   ends_.erase(std::unique(ends_.begin(), ends_.end()), ends_.end());
   std::stable_sort(special_.begin(), special_.end(),
                    [&](TokenId a, TokenId b) { return token(a).text.size() > token(b).text.size(); });
+  read_strips(file);
+}
+
+std::vector<TokenId> Tokenizer::ids_of(const GgufFile& file, std::string_view key) const {
+  if (!file.has(key)) return {};
+  std::vector<TokenId> ids = file.get_array<TokenId>(key);
+  for (const TokenId id : ids)
+    if (id < 0 || static_cast<std::size_t>(id) >= tables_->tokens.size())
+      throw_tokenizer_error(file, key, fmt::format("the token {} does not exist", id));
+  return ids;
+}
+
+void Tokenizer::read_strips(const GgufFile& file) {
+  for (const auto& [key, strips] :
+       {std::pair(hub::strips_left_key, &Token::strips_left), std::pair(hub::strips_right_key, &Token::strips_right)})
+    for (const TokenId id : ids_of(file, key)) tables_->tokens[static_cast<std::size_t>(id)].*strips = true;
+  if (model_ != Model::llama || file.has(hub::strips_right_key)) return;
+  // GGUF files have no key for this. The vocabulary identifies Phi 3, in which white space after all special tokens but
+  // three is removed (tokenizer.json).
+  constexpr std::array phi3 = {"<|user|>", "<|assistant|>", "<|end|>", "<|placeholder1|>"};
+  if (!std::ranges::all_of(phi3, [&](const char* text) { return find(text).has_value(); })) return;
+  for (const TokenId id : special_) {
+    Token& t = tables_->tokens[static_cast<std::size_t>(id)];
+    t.strips_right = t.text != "<unk>" && t.text != "<s>" && t.text != "<|endoftext|>";
+  }
 }
 
 const Tokenizer::Token& Tokenizer::token(TokenId id) const {
@@ -204,7 +234,7 @@ std::string_view Tokenizer::decode(TokenId id, bool special) const {
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool special) const {
   std::string out;
-  bool begins = adds_space_;
+  bool begins = adds_space();
   for (const TokenId id : ids) {
     std::string_view bytes = decode(id, special);
     const TokenType type = token(id).type;
@@ -242,11 +272,12 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
           ++at;
           continue;
         }
-        if (at != 0) next.push_back({rest.substr(0, at), no_token});
+        std::string_view before = rest.substr(0, at);
+        if (special.strips_left) before = before.substr(0, before.find_last_not_of(stripped_space) + 1);
+        if (!before.empty()) next.push_back({before, no_token});
         next.push_back({rest.substr(at, special.text.size()), id});
         rest.remove_prefix(at + special.text.size());
-        if (strips_after_special_ && strips(special.text))
-          rest.remove_prefix(std::min(rest.find_first_not_of(" \t\n\v\f\r"), rest.size()));
+        if (special.strips_right) rest.remove_prefix(std::min(rest.find_first_not_of(stripped_space), rest.size()));
         found = true, at = 0;
       }
       if (!rest.empty()) next.push_back({rest, no_token});
@@ -254,6 +285,11 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
     if (found) fragments.swap(next);
   }
 
+  const auto adds_space_to = [&](std::string_view fragment) {
+    if (space_ == SpaceBefore::never || space_ == SpaceBefore::fragment) return space_ == SpaceBefore::fragment;
+    if (fragment.starts_with(' ') || fragment.starts_with("\u2581")) return false;
+    return space_ == SpaceBefore::word || fragment.data() == text.data();
+  };
   std::vector<TokenId> out;
   if (options.add_special && adds_bos_) out.push_back(*bos_);
   bool after_special = true;
@@ -263,7 +299,7 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
     else if (model_ == Model::gpt2)
       encode_gpt2(fragment.text, out);
     else
-      encode_llama(fragment.text, after_special, out);
+      encode_llama(fragment.text, after_special && adds_space_to(fragment.text), out);
     after_special = fragment.id != no_token;
   }
   if (options.add_special && adds_eos_) out.push_back(*eos_);

@@ -52,7 +52,7 @@ class Tokenizer {
   ///
   /// Throws FormatError if a key is missing or has the wrong type, if the model is not "gpt2" or "llama", if the
   /// pre-tokenizer is unknown, if merges are malformed, if a token occurs twice, if an id is out of range, or if a
-  /// "llama" vocabulary has no scores.
+  /// "llama" vocabulary of a GGUF file has no scores.
   explicit Tokenizer(const GgufFile& file);
 
   /// Returns the tokens of `text`, which may contain any bytes (see PreTokenizer::split for invalid UTF-8). As in
@@ -89,7 +89,7 @@ class Tokenizer {
   /// True if encode() adds the end token.
   bool adds_eos() const { return adds_eos_; }
   /// True if encode() adds a space before the text.
-  bool adds_space() const { return adds_space_; }
+  bool adds_space() const { return space_ != SpaceBefore::never; }
   /// True if generation ends with this token: the file's eos, eot and eom tokens, and tokens that end a turn in common
   /// models, such as "<|eot_id|>" and "<|im_end|>".
   bool is_end(TokenId id) const;
@@ -105,12 +105,16 @@ class Tokenizer {
   struct Tables;
 
   enum class Model { gpt2, llama };
+  // When a space is added before text (hub/metadata.h)
+  enum class SpaceBefore { never, fragment, word, first };
 
   const Token& token(TokenId id) const;
   static Model model_of(const GgufFile& file);
   static std::string pre_of(const GgufFile& file, Model model);
   void read_vocabulary(const GgufFile& file);
   void read_special(const GgufFile& file);
+  void read_strips(const GgufFile& file);
+  std::vector<TokenId> ids_of(const GgufFile& file, std::string_view key) const;
   // tokenizer_bpe.cpp
   void read_bytes_of_gpt2();
   void read_merges(const GgufFile& file);
@@ -120,13 +124,12 @@ class Tokenizer {
   // tokenizer_spm.cpp
   void read_bytes_of_llama();
   void read_scores(const GgufFile& file);
-  void encode_llama(std::string_view text, bool after_special, std::vector<TokenId>& out) const;
+  void encode_llama(std::string_view text, bool add_space, std::vector<TokenId>& out) const;
 
   Model model_;
-  std::shared_ptr<Tables> tables_;     // never changes
-  bool adds_space_ = false;            // "llama": add a space before the text and after special tokens
-  bool strips_after_special_ = false;  // Phi 3: remove white space after special tokens
-  std::vector<TokenId> special_;       // tokens to search for in the text, longest first
+  std::shared_ptr<Tables> tables_;          // never changes
+  SpaceBefore space_ = SpaceBefore::never;  // used by "llama"
+  std::vector<TokenId> special_;            // tokens to search for in the text, longest first
   std::vector<TokenId> ends_;
   std::optional<TokenId> bos_, eos_, unknown_;
   bool adds_bos_ = false, adds_eos_ = false;

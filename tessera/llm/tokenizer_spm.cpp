@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SentencePiece BPE with byte fallback (Kudo and Richardson 2018), for "llama" vocabularies in GGUF files. Spaces are
-// written as U+2581. The neighbours whose merged token has the highest score are merged first. An unknown character is
-// replaced by byte tokens such as "<0x0A>".
+// written as U+2581. The neighbours whose merged token has the highest score are merged first. Vocabularies of folders
+// have ranked merges instead of scores. An unknown character is replaced by byte tokens such as "<0x0A>".
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -69,15 +69,11 @@ void Tokenizer::read_scores(const GgufFile& file) {
   if (tables_->scores.size() != tables_->tokens.size())
     throw_tokenizer_error(
         file, key, fmt::format("there are {} scores for {} tokens", tables_->scores.size(), tables_->tokens.size()));
-  adds_space_ = file.get_or<bool>("tokenizer.ggml.add_space_prefix", true);
-  // GGUF files do not contain the attribute "rstrip" of tokenizer.json. The vocabulary identifies Phi 3.
-  constexpr std::array phi3 = {"<|user|>", "<|assistant|>", "<|end|>", "<|placeholder1|>"};
-  strips_after_special_ = std::ranges::all_of(phi3, [&](const char* text) { return find(text).has_value(); });
 }
 
-void Tokenizer::encode_llama(std::string_view given, bool after_special, std::vector<TokenId>& out) const {
+void Tokenizer::encode_llama(std::string_view given, bool add_space, std::vector<TokenId>& out) const {
   if (given.empty()) return;
-  const std::string text = replaced((adds_space_ && after_special ? " " : "") + std::string(given), " ", space);
+  const std::string text = replaced((add_space ? " " : "") + std::string(given), " ", space);
   // The parts form a doubly linked list. A priority queue contains the possible merges of neighbours, ordered by score
   // and then by position. Stale entries are skipped when they are popped.
   struct Part {
@@ -113,6 +109,11 @@ void Tokenizer::encode_llama(std::string_view given, bool after_special, std::ve
   const auto consider = [&](std::int64_t left, std::int64_t right) {
     if (left < 0 || right < 0) return;
     const std::uint32_t size = part(left).size + part(right).size;
+    if (tables_->scores.empty()) {  // the merge with the lowest rank comes first
+      if (const Merge* const merge = find_merge(part(left).id, part(right).id))
+        queue.push({-static_cast<float>(merge->rank), left, right, size, merge->result});
+      return;
+    }
     const TokenId id = find(part(left).begin, size);
     if (id != no_token) queue.push({tables_->scores[static_cast<std::size_t>(id)], left, right, size, id});
   };

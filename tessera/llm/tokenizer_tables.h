@@ -20,6 +20,8 @@ struct Tokenizer::Token {
   std::string text;   // as in the vocabulary
   std::string bytes;  // decoded
   TokenType type = TokenType::normal;
+  // In encoded text, white space before or after the token is removed.
+  bool strips_left = false, strips_right = false;
 };
 struct Tokenizer::Merge {
   std::uint32_t rank;

@@ -630,7 +630,7 @@ TEST(GgufFiles, OpensValidAndRejectsInvalidFiles) {
   expect_throw<ArgumentError>(open("missing.gguf"), {"missing.gguf", "the file does not exist"});
   expect_throw<ArgumentError>(open("good.gguf/x"), {"the file does not exist"});
   std::filesystem::create_directory(folder / "folder.gguf");
-  expect_throw<ArgumentError>(open("folder.gguf"), {"folder.gguf", "it is a directory"});
+  expect_throw<FormatError>(open("folder.gguf"), {"folder.gguf", "config.json"});
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
   expect_throw<ArgumentError>(open("pipe"), {"not a regular file"});
   std::ofstream(folder / "empty.gguf").close();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzz tests for model files and vocabularies with random faults. Each file must either load or throw a Tessera error,
-// and memory use must be bounded by the size of the file. There are 2,000 cases of each kind, or a million with
-// TESSERA_TEST_LONG=1 (preferably with a sanitizer). TESSERA_FUZZ_CASES sets the number.
+// Fuzz tests for model files, folders and vocabularies with random faults. Each file must either load or throw a
+// Tessera error, and memory use must be bounded by the size of the file. There are 2,000 cases of each kind, or a
+// million with TESSERA_TEST_LONG=1 (preferably with a sanitizer). TESSERA_FUZZ_CASES sets the number.
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <unistd.h>
@@ -29,7 +29,9 @@
 #include "tessera/llm/inspect.h"
 #include "tessera/llm/llama.h"
 #include "tessera/llm/tokenizer.h"
+#include "tests/hub/model_folder.h"
 #include "tests/llm/architecture_values.h"
+#include "tests/support/folder.h"
 
 namespace {
 std::atomic<std::int64_t> live = 0, most = 0;
@@ -336,6 +338,80 @@ TEST(ModelFuzz, SplitFilesLoadOrThrow) {
   fs::remove_all(folder);
   std::printf("%zu models in three parts: %zu loaded\n", count, loaded);
   EXPECT_GT(loaded, count / 4);
+  EXPECT_LT(loaded, count);
+}
+
+// --- Folders --------------------------------------------------------------------------------------------------------
+
+json any_json(Random& random) {
+  switch (random() % 9) {
+    case 0: return nullptr;
+    case 1: return random() % 2 == 0;
+    case 2: return number<std::int64_t>(random);
+    case 3: return number<std::uint64_t>(random);
+    case 4: return random() % 100 / 8.0;
+    case 5:
+      return one_of<std::string>(random,
+                                 {"", "yarn", "llama3", "longrope", "linear", "BPE", "ByteLevel", "t1", "BF16"});
+    case 6: return json::array({number<std::int32_t>(random), "x"});
+    case 7: return json::object();
+    default: return {{"type", "yarn"}, {"factor", random() % 5}, {"content", "t1"}};
+  }
+}
+
+/// Replaces, adds or removes a value somewhere in a document.
+void damage(json& value, Random& random) {
+  if (!value.is_structured() || value.empty() || random() % 8 == 0) {
+    value = any_json(random);
+    return;
+  }
+  auto at = value.begin();
+  std::advance(at, static_cast<std::ptrdiff_t>(random() % value.size()));
+  const auto what = random() % 12;
+  if (what == 0)
+    value.erase(at);
+  else if (what == 1 && value.is_object())
+    value[one_of<std::string>(random, {"rope_scaling", "head_dim", "num_experts", "type", "normalizer"})] =
+        any_json(random);
+  else
+    damage(*at, random);
+}
+
+TEST(ModelFuzz, FoldersLoadOrThrow) {
+  Random random(test_seed() + 3);
+  const DryRun dry(Device{Backend::cpu, 0});
+  const test::Folder scratch;
+  const std::size_t count = cases() / 10;
+  std::size_t opened = 0, loaded = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    SCOPED_TRACE(i);
+    test::ModelFolder m = test::folder_of(test::folder_cases[random() % std::size(test::folder_cases)]);
+    m.shards = 1 + random() % 2;
+    if (random() % 2) m.further_files["generation_config.json"] = R"({"eos_token_id":[1,2],"top_k":5})";
+    for (std::size_t n = random() % 3; n > 0; --n) damage(random() % 2 ? m.config : m.tokenizer, random);
+    test::write_folder(scratch.path(), m);
+    const auto files = scratch.files();
+    if (random() % 3 == 0) {  // damage the first bytes of a file, or truncate it
+      const std::string path = files[random() % files.size()];
+      std::string text(std::filesystem::file_size(path), ' ');
+      std::ifstream(path, std::ios::binary).read(text.data(), static_cast<std::streamsize>(text.size()));
+      for (std::size_t n = random() % 3; n > 0; --n)
+        text[random() % std::min<std::size_t>(text.size(), 3000)] = static_cast<char>(random());
+      if (random() % 4 == 0) text.resize(random() % text.size());
+      test::write_file(path, text);
+    }
+    std::size_t size = 0;
+    for (const auto& path : files) size += std::filesystem::file_size(path);
+    const Bounded memory(size);
+    try {
+      const GgufFile file = GgufFile::open(scratch.path());
+      ++opened;
+      for (const GgufTensor& t : file.tensors()) file.data(t);
+      loaded += loads(file, dry);
+    } catch (const Error&) {}
+  }
+  std::printf("%zu folders: %zu opened, %zu loaded\n", count, opened, loaded);
+  EXPECT_GT(loaded, count / 10);
   EXPECT_LT(loaded, count);
 }
 

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The model classes of transformers that can be read from a folder. Internal.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tessera/llm/hub/json_file.h"
+
+namespace tessera::hub {
+
+/// A model class: the architecture of GGUF that it corresponds to, and the values that its configuration has if
+/// config.json omits them (transformers 5.24, configuration_*.py).
+struct Family {
+  std::string_view name;          ///< the class in `architectures`
+  std::string_view architecture;  ///< `general.architecture`
+  std::int64_t context = 2048;    ///< max_position_embeddings
+  std::int64_t key_heads = 0;     ///< 0: as many as heads
+  std::int64_t head_size = 0;     ///< 0: the width divided by the heads
+  double norm_epsilon = 1e-6;     ///< rms_norm_eps
+  double rope_base = 1e4;         ///< rope_theta
+  bool tied = false;              ///< tie_word_embeddings
+  bool gelu = false;              ///< the activation is GELU (tanh) instead of SiLU
+  bool norms_plus_one = false;    ///< norms multiply by 1 + weight
+};
+
+/// Returns the class of a model. Throws FormatError if `config` names none or an unsupported one.
+const Family& family_of(const JsonObject& config);
+
+}  // namespace tessera::hub

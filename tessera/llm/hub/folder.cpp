@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tessera/llm/hub/folder.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "tessera/base/error.h"
+#include "tessera/llm/hub/tensors.h"
+#include "tessera/llm/hub/tokenizer_file.h"
+
+namespace tessera::hub {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string folder_name(const std::string& path) {
+  std::error_code ignored;
+  const fs::path whole = fs::absolute(path, ignored).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
+
+/// Adds the chat template: a file of its own, or one or more templates in tokenizer_config.json.
+void add_chat_template(const std::string& path, const JsonObject& settings, Metadata& to) {
+  constexpr const char* key = "chat_template";
+  const std::string gguf_key = "tokenizer.chat_template", file = path + "/chat_template.jinja";
+  std::error_code ignored;
+  if (fs::exists(file, ignored)) {
+    to.set(gguf_key, read_text_file(file, max_config_bytes));
+  } else if (const nlohmann::json* const value = settings.find(key); value && value->is_array()) {
+    std::size_t index = 0;
+    for (const nlohmann::json& entry : *value) {
+      const JsonObject named = settings.within(entry, fmt::format("{}[{}]", key, index++));
+      const std::string name = named.text("name");
+      to.set(name == "default" ? gguf_key : gguf_key + "." + name, named.text("template"));
+    }
+  } else if (value) {
+    to.set(gguf_key, settings.text(key));
+  }
+}
+
+/// Throws FormatError unless the folder has this file.
+void require_file(const std::string& path, const char* name) {
+  std::error_code ignored;
+  if (fs::exists(path + "/" + name, ignored)) return;
+  std::string remedy =
+      "Use a folder as downloaded from the Hugging Face hub: `hf download OWNER/NAME --local-dir FOLDER`";
+  if (name == std::string_view("tokenizer.json") && fs::exists(path + "/tokenizer.model", ignored))
+    remedy =
+        "tokenizer.model is not read: convert it with AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) "
+        "of transformers";
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, ignored))
+    if (entry.path().extension() == ".gguf")
+      remedy = "The folder contains GGUF files: use one of them, such as " + entry.path().string();
+  fail<FormatError>({.operation = "load model",
+                     .with = {{"folder", path}},
+                     .wrong = fmt::format("the folder does not contain {}", name),
+                     .remedy = remedy});
+}
+
+}  // namespace
+
+GgufFile Folder::open(const std::string& path, std::optional<GgmlType> weights) {
+  require_file(path, "config.json");
+  require_file(path, "tokenizer.json");
+  const JsonObject config = JsonObject::read(path + "/config.json");
+  const TokenizerFiles files{.tokenizer = JsonObject::read(path + "/tokenizer.json", max_tokenizer_bytes),
+                             .settings = JsonObject::read_if_exists(path + "/tokenizer_config.json"),
+                             .config = config,
+                             .generation = JsonObject::read_if_exists(path + "/generation_config.json")};
+  Metadata metadata;
+  const Family& family = family_of(config);
+  const ModelShape shape = add_config(config, family, metadata);
+  metadata.set("general.name", folder_name(path));
+  const ComputedTensors computed = add_rope(config, family, shape, metadata);
+  add_sampling(files.generation, metadata);
+  add_tokenizer(files, metadata);
+  add_chat_template(path, files.settings, metadata);
+
+  GgufFile out;
+  GgufFile::Contents& c = *out.contents_;
+  auto tensors = std::make_unique<FolderTensors>(Shards(path), family, shape, computed, weights);
+  c.name = path;
+  c.entries = metadata.take();
+  c.tensors = tensors->descriptions();
+  for (std::size_t i = 0; i < c.entries.size(); ++i) c.entry_index.emplace(c.entries[i].key, i);
+  for (std::size_t i = 0; i < c.tensors.size(); ++i) c.tensor_index.emplace(c.tensors[i].name, i);
+  c.source = std::move(tensors);
+  return out;
+}
+
+}  // namespace tessera::hub

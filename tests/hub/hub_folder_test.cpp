@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads model folders as downloaded from the Hugging Face hub. Each model must have the tensors that llama.cpp's
+// converter writes, and the logits of transformers (tests/data/architectures.json).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "tessera/base/half.h"
+#include "tessera/llm/chat_session.h"
+#include "tessera/llm/ggml_blocks.h"
+#include "tessera/llm/gguf_values.h"
+#include "tessera/llm/inspect.h"
+#include "tessera/llm/llama.h"
+#include "tessera/llm/tokenizer.h"
+#include "tests/hub/model_folder.h"
+#include "tests/support/errors.h"
+#include "tests/support/folder.h"
+
+namespace tessera {
+namespace {
+
+using nlohmann::json;
+using test::expect_throw;
+using test::FolderTensor;
+using test::ModelFolder;
+
+constexpr Device cpu{Backend::cpu, 0};
+
+std::vector<float> floats(const std::vector<std::byte>& bytes) { return ggml_to_float(GgmlType::f32, bytes); }
+
+TEST(HubFolder, EveryFamilyHasTheTensorsOfTheConverterAndTheLogitsOfTransformers) {
+  const test::Folder scratch;
+  const std::string path = scratch / "model";
+  for (const test::FolderCase& c : test::folder_cases) {
+    SCOPED_TRACE(c.name);
+    ModelFolder m = test::folder_of(c);
+    m.shards = 1 + std::strlen(c.name) % 3;
+    test::write_folder(path, m);
+    const GgufFile file = GgufFile::open(path);
+    const json& figures = test::figures_of(c.name);
+    EXPECT_EQ(file.tensors().size(), figures["tensors"].size());
+    for (const json& t : figures["tensors"]) {
+      const GgufTensor& have = file.tensor(t[0].get<std::string>());
+      const auto dims = t[1].get<std::vector<std::uint64_t>>();
+      ASSERT_EQ(have.dims, dims) << have.name;
+      const std::vector<float> got = floats(file.data(have));
+      if (t.size() == 2) {
+        EXPECT_EQ(got, test::weights_of(have.name, dims)) << have.name;
+        std::vector<std::byte> part(have.bytes / 2);  // a range that begins and ends inside of rows
+        file.read(have, 5, part);
+        EXPECT_EQ(std::memcmp(part.data(), file.data(have).data() + 5, part.size()), 0) << have.name;
+      } else {
+        for (std::size_t i = 0; i < got.size(); ++i)
+          EXPECT_NEAR(got[i], t[2][i].get<float>(), 1e-6 * t[2][i].get<double>()) << have.name;
+      }
+    }
+    const Llama model = Llama::load(file, cpu);
+    KeyValueCache cache = model.make_cache(figures["context"].get<std::int64_t>(), DType::f32);
+    const auto tokens = test::tokens_of(figures);
+    const auto all = model.forward(tokens, cache, true).to_vector<float>();
+    const auto at = figures["at"].get<std::vector<std::size_t>>();
+    for (std::size_t i = 0; i < at.size(); ++i)
+      EXPECT_LE(
+          test::apart(std::span(all).subspan(at[i] * 64, 64), figures["transformers"][i].get<std::vector<double>>()),
+          1e-5)
+          << "after token " << at[i];
+  }
+}
+
+/// Adds the matrices of experts, whose elements are all equal to a number that identifies them.
+void add_experts(ModelFolder& m, const std::string& prefix, const std::vector<std::string>& names, std::size_t count) {
+  for (std::size_t e = 0; e < count; ++e)
+    for (std::size_t n = 0; n < names.size(); ++n) {
+      FolderTensor t{"BF16", {n == 2 ? 32 : 16, n == 2 ? 16 : 32}, ""};
+      for (int i = 0; i < 16 * 32; ++i) {
+        const bfloat16 v(static_cast<float>(10 * e + n));
+        t.data.append(reinterpret_cast<const char*>(&v), 2);
+      }
+      m.tensors[prefix + std::to_string(e) + "." + names[n] + ".weight"] = t;
+    }
+}
+
+TEST(HubFolder, ConcatenatesExperts) {
+  const test::Folder scratch;
+  for (const auto& [name, prefix, router, names] :
+       {std::tuple("Qwen3Moe", "mlp.experts.", "mlp.gate",
+                   std::vector<std::string>{"gate_proj", "up_proj", "down_proj"}),
+        std::tuple("Mixtral", "block_sparse_moe.experts.", "block_sparse_moe.gate",
+                   std::vector<std::string>{"w1", "w3", "w2"})}) {
+    ModelFolder m =
+        test::folder_of({"Qwen 3", name, R"({"head_dim":16,"num_experts_per_tok":2,"moe_intermediate_size":16,
+      "norm_topk_prob":true})"});
+    m.config[name == std::string("Mixtral") ? "num_local_experts" : "num_experts"] = 3;
+    for (const char* dense : {"gate_proj", "up_proj", "down_proj"})
+      for (const char* layer : {"0", "1"})
+        m.tensors.erase(std::string("model.layers.") + layer + ".mlp." + dense + ".weight");
+    for (const char* layer : {"0", "1"}) {
+      const std::string start = std::string("model.layers.") + layer + ".";
+      add_experts(m, start + prefix, names, 3);
+      m.tensors[start + router + ".weight"] = {"F32", {3, 32}, std::string(3 * 32 * 4, '\0')};
+      if (name == std::string("Mixtral"))
+        m.tensors.erase(start + "self_attn.q_norm.weight"), m.tensors.erase(start + "self_attn.k_norm.weight");
+    }
+    m.shards = 2;
+    test::write_folder(scratch / "m", m);
+    const GgufFile file = GgufFile::open(scratch / "m");
+    EXPECT_EQ(Llama::load(file, cpu).config().experts, 3);
+    for (const auto& [part, n] : {std::pair("gate", 0), std::pair("up", 1), std::pair("down", 2)}) {
+      const GgufTensor& t = file.tensor(std::string("blk.1.ffn_") + part + "_exps.weight");
+      ASSERT_EQ(t.dims.size(), 3u);
+      const std::vector<float> values = ggml_to_float(t.type, file.data(t));
+      for (std::size_t i = 0; i < values.size(); ++i)
+        ASSERT_EQ(values[i], static_cast<float>(10 * (i / 512)) + n) << t.name;
+    }
+    const std::string last = "model.layers.1." + std::string(prefix) + "2." + names[1] + ".weight";
+    FolderTensor kept = m.tensors[last];
+    m.tensors.erase(last);
+    test::write_folder(scratch / "m", m);
+    expect_throw<FormatError>([&] { GgufFile::open(scratch / "m"); }, {"model.layers.1.", "3 experts", "2"});
+    kept.shape = {32, 16};
+    m.tensors[last] = kept;
+    test::write_folder(scratch / "m", m);
+    expect_throw<FormatError>([&] { GgufFile::open(scratch / "m"); }, {last, "shape"});
+  }
+}
+
+TEST(HubFolder, ConvertsMatricesToTheRequestedType) {
+  const test::Folder scratch;
+  const std::string path = scratch / "model";
+  ModelFolder m = test::folder_of(test::folder_cases[0]);
+  test::write_folder(path, m);
+  const GgufFile exact = GgufFile::open(path);
+  for (const GgmlType type : {GgmlType::q8_0, GgmlType::q4_0, GgmlType::f16, GgmlType::bf16}) {
+    const GgufFile file = GgufFile::open(path, type);
+    for (const GgufTensor& t : file.tensors()) {
+      const std::vector<float> values = floats(exact.data(exact.tensor(t.name)));
+      // Vectors stay f32, and so do matrices whose rows (48 elements) are not whole blocks.
+      const bool converted = t.dims.size() == 2 && t.dims[0] % ggml_type_info(type)->block == 0;
+      ASSERT_EQ(t.type, converted ? type : GgmlType::f32) << t.name;
+      EXPECT_EQ(file.data(t), ggml_from_float(t.type, values)) << t.name;
+    }
+    EXPECT_GT(Llama::load(file, cpu).weight_bytes(), 0u);
+  }
+  expect_throw<ArgumentError>([&] { GgufFile::open(path, GgmlType::q4_K); }, {path, "q4_K", "q8_0"});
+  expect_throw<ArgumentError>([&] { GgufFile::open("models/pgdocs-2m-q8_0.gguf", GgmlType::q8_0); },
+                              {"pgdocs", "folder"});
+}
+
+TEST(HubFolder, ReadsSamplingTemplateAndEnds) {
+  const test::Folder scratch;
+  const std::string path = scratch / "tiny-chat";
+  ModelFolder m = test::folder_of(test::folder_cases[0]);
+  m.tokenizer["added_tokens"] =
+      json::parse(R"([{"id":3,"content":"t3","special":true},{"id":4,"content":"t4","special":false}])");
+  m.further_files = {
+      {"generation_config.json",
+       R"({"temperature":0.5,"top_k":7,"top_p":0.9,"repetition_penalty":1.25,"eos_token_id":[5,6,7,8]})"},
+      {"tokenizer_config.json", R"({"bos_token":"t1","eos_token":{"content":"t3"},"add_bos_token":true,
+        "chat_template":[{"name":"default","template":"A"},{"name":"tool_use","template":"B"}]})"}};
+  test::write_folder(path, m);
+  {
+    const GgufFile file = GgufFile::open(path + "/");
+    EXPECT_EQ(file.get<std::string>("general.name"), "tiny-chat");
+    EXPECT_EQ(file.version(), 0u);
+    const SamplerOptions o = sampling_of(file);
+    EXPECT_EQ(std::tuple(o.temperature, o.top_k, o.repeat_penalty), std::tuple(0.5, 7, 1.25));
+    EXPECT_EQ(file.get<std::string>("tokenizer.chat_template"), "A");
+    EXPECT_EQ(file.get<std::string>("tokenizer.chat_template.tool_use"), "B");
+    const Tokenizer t(file);
+    EXPECT_EQ(t.bos(), 1);
+    EXPECT_EQ(t.eos(), 3);
+    EXPECT_TRUE(t.adds_bos());
+    EXPECT_EQ(std::vector(t.ends().begin(), t.ends().end()), (std::vector<TokenId>{3, 5, 6, 7, 8}));
+    EXPECT_EQ(t.type(3), TokenType::control);
+    EXPECT_EQ(t.type(4), TokenType::user_defined);
+    EXPECT_EQ(t.size(), 64u);
+    const ModelReport r = inspect_model(file);
+    EXPECT_TRUE(r.runs());
+    EXPECT_EQ(r.tokenizer, "gpt2, gpt-2");
+  }
+  m.further_files["chat_template.jinja"] = "C";
+  test::write_folder(path, m);
+  EXPECT_EQ(GgufFile::open(path).get<std::string>("tokenizer.chat_template"), "C");
+}
+
+struct Fault {
+  std::function<void(ModelFolder&)> make;
+  std::vector<std::string_view> message;
+};
+
+TEST(HubFolder, ErrorsNameFileAndKey) {
+  const test::Folder scratch;
+  const std::string path = scratch / "m";
+  const auto config = [](const char* key, const json& value) { return [=](ModelFolder& m) { m.config[key] = value; }; };
+  const auto tokenizer = [](const char* pointer, const json& value) {
+    return [=](ModelFolder& m) { m.tokenizer[json::json_pointer(pointer)] = value; };
+  };
+  const std::string query = "model.layers.1.self_attn.q_proj.weight";
+  const std::vector<Fault> faults = {
+      {config("architectures", {"FalconForCausalLM"}), {"config.json", "architectures", "Falcon", "Qwen3ForCausalLM"}},
+      {config("architectures", nullptr), {"config.json", "architectures", "missing"}},
+      {config("quantization_config", {{"quant_method", "bitsandbytes"}}),
+       {"config.json", "quantization_config", "bitsandbytes", "--weights"}},
+      {config("quantization_config", 3), {"config.json", "quantization_config", "number", "object"}},
+      {config("hidden_size", "32"), {"config.json", "hidden_size", "string", "integer"}},
+      {config("hidden_size", nullptr), {"config.json", "hidden_size", "missing"}},
+      {config("num_hidden_layers", -1), {"config.json", "num_hidden_layers", "-1"}},
+      {config("num_hidden_layers", std::uint64_t{1} << 63), {"config.json", "num_hidden_layers", "4096"}},
+      {config("hidden_act", "relu"), {"config.json", "hidden_act", "relu", "silu"}},
+      {config("rope_scaling", {{"type", "dynamic"}, {"factor", 2}}), {"rope_scaling.type", "dynamic", "yarn"}},
+      {config("rope_scaling", {{"type", "yarn"}, {"truncate", false}}), {"rope_scaling.truncate"}},
+      {config("rope_scaling", {{"type", "llama3"}}), {"rope_scaling.factor", "missing"}},
+      {config("rope_scaling", {{"type", "longrope"}, {"short_factor", {1}}, {"long_factor", {1}}}),
+       {"rope_scaling.short_factor", "4 factors"}},
+      {config("partial_rotary_factor", 0.5), {"partial_rotary_factor", "whole heads"}},
+      {config("tie_word_embeddings", 1), {"tie_word_embeddings", "true or false"}},
+      {config("eos_token_id", 64), {"config.json", "eos_token_id", "64 tokens"}},
+      {[](ModelFolder& m) { m.further_files["config.json"] = m.config.dump().substr(0, 60); },
+       {"config.json", "not JSON", "byte 60"}},
+      {[](ModelFolder& m) { m.further_files["config.json"] = "[1]"; }, {"config.json", "object"}},
+      {[](ModelFolder& m) { m.further_files["config.json"] = "{\"a\": 1e999}"; }, {"config.json", "range"}},
+      {[](ModelFolder& m) { m.further_files["config.json"] = std::string(1000, '['); }, {"config.json", "64 levels"}},
+      {[](ModelFolder& m) { m.further_files["tokenizer.json"] = m.tokenizer.dump().substr(0, 99); },
+       {"tokenizer.json", "not JSON"}},
+      {[](ModelFolder& m) { m.further_files["generation_config.json"] = R"({"top_k":"x"})"; },
+       {"generation_config.json", "top_k"}},
+      {[](ModelFolder& m) { m.further_files["tokenizer_config.json"] = R"({"bos_token":"none"})"; },
+       {"tokenizer_config.json", "bos_token"}},
+      {tokenizer("/model/type", "Unigram"), {"tokenizer.json", "model.type", "Unigram", "BPE"}},
+      {tokenizer("/model/vocab/t3", 7), {"tokenizer.json", "id 7", "t3", "t7"}},
+      {tokenizer("/model/vocab/t3", 1 << 30), {"tokenizer.json", "model.vocab.t3", "1073741824"}},
+      {tokenizer("/model/merges", {"t1"}), {"tokenizer.json", "model.merges", "merge 0"}},
+      {tokenizer("/model/dropout", 0.1), {"tokenizer.json", "model.dropout"}},
+      {tokenizer("/pre_tokenizer", {{"type", "Whitespace"}}), {"tokenizer.json", "byte_fallback"}},
+      {tokenizer("/pre_tokenizer/add_prefix_space", true), {"pre_tokenizer.type", "ByteLevel"}},
+      {tokenizer("/normalizer", {{"type", "Lowercase"}}), {"normalizer.type", "Lowercase"}},
+      {tokenizer("/post_processor", {{"type", "BertProcessing"}}), {"post_processor.type", "BertProcessing"}},
+      {tokenizer("/added_tokens", {{{"id", 9}, {"content", "other"}}}), {"added_tokens[0].id", "t9", "other"}},
+      {[](ModelFolder& m) { m.tensors.erase("lm_head.weight"); }, {"lm_head.weight", "tie_word_embeddings"}},
+      {[](ModelFolder& m) {
+         m.tensors["model.layers.0.self_attn.sinks"] = {"F32", {1}, "1234"};
+       },
+       {"model.safetensors", "model.layers.0.self_attn.sinks", "LlamaForCausalLM"}},
+      {[&](ModelFolder& m) {
+         m.tensors[query] = {"F8_E4M3", {32, 32}, std::string(1024, '\0')};
+       },
+       {"model.safetensors", query, "F8_E4M3", "BF16"}},
+      {[&](ModelFolder& m) {
+         m.tensors[query].shape = {32, 16, 2};
+       },
+       {"model.safetensors", query, "(32, 16, 2)"}},
+      {[&](ModelFolder& m) {
+         m.tensors[query] = {"F32", {20, 32}, std::string(2560, '\0')};
+       },
+       {query, "20 rows", "8 elements"}},
+      {[&](ModelFolder& m) { m.tensors.erase(query); }, {"blk.1.attn_q.weight"}},
+      {[&](ModelFolder& m) {
+         m.tensors[query] = {"F32", {16, 32}, std::string(2048, '\0')};
+       },
+       {"model.safetensors: model.layers.1.self_attn.q_proj.weight", "blk.1.attn_q.weight", "(32, 16)"}},
+      {[](ModelFolder& m) { m.further_files["model.safetensors.index.json"] = R"({"weight_map":{"a":"../x"}})"; },
+       {"weight_map.a", "../x"}},
+      {[](ModelFolder& m) { m.further_files["model.safetensors.index.json"] = "{}"; }, {"index.json", "weight_map"}},
+      {[](ModelFolder& m) {
+         m.further_files["model.safetensors.index.json"] = R"({"weight_map":{"a":"b.safetensors"}})";
+       },
+       {"weight_map", "missing: b.safetensors"}},
+      {[](ModelFolder& m) {
+         m.further_files["model.safetensors.index.json"] = R"({"weight_map":{"a":"model.safetensors"}})";
+       },
+       {"model.safetensors", "a", "index.json lists"}},
+  };
+  std::size_t index = 0;
+  for (const Fault& fault : faults) {
+    SCOPED_TRACE(index++);
+    ModelFolder m = test::folder_of(test::folder_cases[0]);
+    fault.make(m);
+    test::write_folder(path, m);
+    const std::string text = test::message([&] {
+      const GgufFile file = GgufFile::open(path);
+      const Tokenizer made(file);
+      Llama::load(file, cpu);
+    });
+    test::expect_contains(text, fault.message);
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+  }
+  for (const char* name : {"config.json", "tokenizer.json", "model.safetensors"}) {
+    test::write_folder(path, test::folder_of(test::folder_cases[0]));
+    std::filesystem::remove(path + "/" + name);
+    expect_throw<FormatError>([&] { GgufFile::open(path); }, {path, name});
+    test::write_file(path + "/model.gguf", "");
+    expect_throw<FormatError>([&] { GgufFile::open(path); }, {path + "/model.gguf"});
+  }
+  test::write_folder(path, test::folder_of(test::folder_cases[0]));
+  std::filesystem::resize_file(path + "/model.safetensors", 5000);
+  expect_throw<FormatError>([&] { GgufFile::open(path); }, {"model.safetensors"});
+}
+
+}  // namespace
+}  // namespace tessera
