@@ -31,7 +31,7 @@ int run_chat(ChatArguments o) {
   o.begin();
   const auto [devices, why] = where(o, false);
   const DeviceScope scope(devices.front());
-  const GgufFile file = open_model(o.model);
+  const GgufFile file = open_model(o.model, o.weights);
   const LlamaConfig config = read_llama_config(file);
   ChatTemplate chat_template = ChatTemplate::of(file, o.chat_template, !o.tools.empty());
   ChatOptions options;

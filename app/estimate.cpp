@@ -16,7 +16,7 @@ namespace tessera::app {
 namespace {
 
 struct EstimateArguments {
-  std::string model, devices, cache = "f16";
+  std::string model, devices, cache = "f16", weights;
   MemoryOptions memory;
   bool json = false;
 };
@@ -52,7 +52,7 @@ nlohmann::ordered_json json_of(const EstimateArguments& o, const ModelMemory& m,
 }
 
 int run_estimate(EstimateArguments o) {
-  const GgufFile file = open_model(o.model);
+  const GgufFile file = open_model(o.model, o.weights);
   const std::vector<Device> devices = o.devices.empty() ? std::vector{current_device()} : parse_devices(o.devices);
   o.memory.cache_dtype = o.cache == "f32" ? DType::f32 : DType::f16;
   const ModelMemory m = estimate_memory(file, devices, o.memory);
@@ -69,7 +69,8 @@ int run_estimate(EstimateArguments o) {
 Command estimate_command(CLI::App& program) {
   auto o = std::make_shared<EstimateArguments>();
   CLI::App* sub = program.add_subcommand("estimate", "Show how much memory a model needs, without loading it");
-  sub->add_option("MODEL", o->model, "A GGUF file")->required();
+  sub->add_option("MODEL", o->model, model_help)->required();
+  add_weights_option(*sub, o->weights);
   sub->add_option("--device", o->devices,
                   "The devices, as named by `tessera devices`; several, separated by commas, share the layers")
       ->check(require_nonempty);

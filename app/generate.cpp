@@ -208,7 +208,7 @@ int run_generate(GenerateArguments o) {
                          .wrong = "the model already runs on this device",
                          .remedy = "Choose another device, such as interp or cpu"});
   const std::unique_ptr<Placement> strict(o.strict ? new Placement(Placement::strict(devices)) : nullptr);
-  const GgufFile file = open_model(o.model);
+  const GgufFile file = open_model(o.model, o.weights);
   o.generate.sampling = o.merge_sampling(sampling_of(file));
   std::vector<TokenId> tokens;
   const auto make_prompt = [&](const Tokenizer& tokenizer) { return tokens = tokens_of(o, file, tokenizer, prompt); };

@@ -69,8 +69,8 @@ void row(const char* what, std::string_view text) {
 
 void print(const ModelReport& r, const Needs& needs) {
   const Style style(output());
-  app::print("{}: {}GGUF {}, {}\n\n", printable_line(r.file), r.name.empty() ? "" : r.name + ", ", r.version,
-             config::format_bytes(r.bytes));
+  app::print("{}: {}{}, {}\n\n", printable_line(r.file), r.name.empty() ? "" : r.name + ", ",
+             r.version == 0 ? "folder" : fmt::format("GGUF {}", r.version), config::format_bytes(r.bytes));
   row("architecture", r.architecture.empty() ? "unknown"
                       : r.models.empty()     ? r.architecture
                                              : fmt::format("{} ({})", r.architecture, r.models));
@@ -218,9 +218,11 @@ int run_inspect(const InspectArguments& o) {
 Command inspect_command(CLI::App& program) {
   auto o = std::make_shared<InspectArguments>();
   CLI::App* sub = program.add_subcommand("inspect", "Describe a model file, and check whether it runs here");
-  sub->add_option("MODEL", o->model,
-                  "A GGUF file (part 1 if the model is split into several files); default: list the files that Hugging "
-                  "Face's tools and llama.cpp have downloaded");
+  sub->add_option(
+      "MODEL", o->model,
+      "A GGUF file (part 1 if the model is split into several files), or a folder of a model with config.json, "
+      "safetensors files and tokenizer.json; default: list the files that Hugging Face's tools and llama.cpp "
+      "have downloaded");
   sub->add_option("--device", o->devices, "The device, as named by `tessera devices`")->check(require_nonempty);
   sub->add_flag("--json", o->json, "Print JSON, in bytes");
   sub->footer(

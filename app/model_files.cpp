@@ -78,9 +78,10 @@ void refuse_other_kinds(const std::string& name) {
   if (head.starts_with("PK\3\4"))
     not_here(name, "this is a zip archive, like PyTorch's .pt and .bin files; models must be GGUF files",
              download_or_convert);
-  if (name.ends_with(".onnx")) not_here(name, "this is an ONNX model; models must be GGUF files", download_or_convert);
   if (head.size() > 9 && head[8] == '{' && (name.ends_with(".safetensors") || head.substr(9, 1) == "\""))
-    not_here(name, "this is a safetensors file; models must be GGUF files", download_or_convert);
+    not_here(name, "this is a safetensors file, which contains only the weights of a model",
+             "Use its folder, which also contains config.json and tokenizer.json");
+  if (name.ends_with(".onnx")) not_here(name, "this is an ONNX model; models must be GGUF files", download_or_convert);
 }
 
 std::optional<std::string> variable(const char* name) {
@@ -126,13 +127,29 @@ void add_models(const fs::path& folder, bool hub, ModelCaches& out) {
 
 }  // namespace
 
-GgufFile open_model(const std::string& name) {
+GgufFile open_model(const std::string& name, const std::string& weights) {
   std::error_code error;
   if (!fs::exists(name, error))
     refuse_names_of_the_net(name);
   else if (fs::is_regular_file(name, error))
     refuse_other_kinds(name);
-  return GgufFile::open(name);
+  std::optional<GgmlType> type;
+  for (const GgmlTypeInfo& t : ggml_types())
+    if (!weights.empty() && t.name == weights) type = t.type;
+  return GgufFile::open(name, type);
+}
+
+std::string model_name(const std::string& path) {
+  std::error_code error;
+  const fs::path whole = fs::absolute(path, error).lexically_normal();
+  if (!fs::is_directory(path, error)) return whole.stem().string();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
+
+void add_weights_option(CLI::App& sub, std::string& weights) {
+  sub.add_option("--weights", weights,
+                 "For a folder: convert the matrices to this type while they are loaded (default: as in the files)")
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "q8_0", "q4_0"}));
 }
 
 ModelCaches cached_models() {

@@ -2,6 +2,7 @@
 // Opens model files with helpful errors, and finds model files that other programs have downloaded.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,8 +12,18 @@
 namespace tessera::app {
 
 /// Like GgufFile::open, but with better errors. If `name` is a URL or the name of a model on the Hugging Face hub, the
-/// error explains how to download it. If the file has a different format, the error names that format.
-GgufFile open_model(const std::string& name);
+/// error explains how to download it. If the file has a different format, the error names that format. `weights` is the
+/// value of --weights, or empty.
+GgufFile open_model(const std::string& name, const std::string& weights = {});
+
+/// Describes the argument MODEL in the help of commands.
+inline constexpr const char* model_help =
+    "A GGUF file, or a folder of a model with config.json, safetensors files and tokenizer.json";
+/// Declares --weights.
+void add_weights_option(CLI::App& sub, std::string& weights);
+
+/// Returns the name of a file without its extension, or the name of a folder.
+std::string model_name(const std::string& path);
 
 /// A model file in a cache.
 struct CachedModel {

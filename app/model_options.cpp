@@ -10,6 +10,7 @@
 
 #include "arguments.h"
 #include "command.h"
+#include "model_files.h"
 #include "sampling_options.h"
 #include "terminal.h"
 #include "tessera/base/error.h"
@@ -17,7 +18,8 @@
 namespace tessera::app {
 
 void ModelOptions::declare_model(CLI::App& sub, const char* names) {
-  sub.add_option(names, model, "A GGUF file")->required();
+  sub.add_option(names, model, model_help)->required();
+  add_weights_option(sub, weights);
   sub.add_option("--device", devices,
                  "The device, as named by `tessera devices` (default: the one that it selects). If several devices are "
                  "given, separated by commas, they are filled with layers in order")

@@ -13,7 +13,7 @@
 namespace tessera::app {
 
 struct ModelOptions {
-  std::string model, devices, cache = "f16";
+  std::string model, devices, cache = "f16", weights;
   GenerateOptions generate;  ///< options from the command line; use merge_sampling for `sampling`
   std::optional<std::int64_t> threads;
   std::vector<std::optional<std::string>> sampling;  ///< values of sampling_options(), as on the command line

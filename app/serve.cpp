@@ -101,9 +101,9 @@ void handle_signals(HttpServer& server, Service& service, const bool& loaded) {
 
 int run_serve(ServeArguments o) {
   o.begin();
-  if (o.alias.empty()) o.alias = std::filesystem::path(o.model).stem().string();
+  if (o.alias.empty()) o.alias = model_name(o.model);
   // Errors in the options are reported before the server listens.
-  GgufFile file = open_model(o.model);
+  GgufFile file = open_model(o.model, o.weights);
   if (!o.chat_template.empty()) ChatTemplate::of(file, o.chat_template);
   std::unique_ptr<Service> service;
   HttpServer server(o.host, o.port, {}, [&](const HttpRequest& request, std::unique_ptr<Reply> reply) {

@@ -84,7 +84,7 @@ int run_tokenize(const TokenizeArguments& o) {
 Command tokenize_command(CLI::App& program) {
   auto o = std::make_shared<TokenizeArguments>();
   CLI::App* sub = program.add_subcommand("tokenize", "Show a text as the tokens of a model");
-  sub->add_option("MODEL", o->model, "A GGUF file; its weights are not read")->required();
+  sub->add_option("MODEL", o->model, model_help)->required();
   sub->add_option("TEXT", o->text, "The text, or \"-\" for standard input; with --decode token ids")->required();
   auto* ids = sub->add_flag("--ids", o->ids, "Print only the ids on one line, for `tessera generate --ids`");
   auto* json = sub->add_flag("--json", o->json, "Print a JSON list of objects with id, text and bytes")->excludes(ids);
