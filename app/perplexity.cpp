@@ -29,7 +29,7 @@ int run_perplexity(PerplexityArguments o) {
   const std::string text = o.text == "-" ? read_standard_input("the text") : read_text(o.text, "the text", true);
   const auto [devices, why] = where(o, false);
   const DeviceScope scope(devices.front());
-  const GgufFile file = open_model(o.model);
+  const GgufFile file = open_model(o.model, o.weights);
   if (o.context == 0) o.context = std::min<std::int64_t>(512, read_llama_config(file).context_length);
   const LanguageModel model =
       load_with_progress(file, o, devices, {.generate = o.generate, .conversation = o.context}, o.quiet);
