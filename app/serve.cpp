@@ -133,8 +133,13 @@ int run_serve(ServeArguments o) {
   });
   server.run();
   loader.join();
+  const std::string failure = service->failure();
   service.reset();  // before the server
   if (error) std::rethrow_exception(error);
+  if (!failure.empty())
+    fail<DeviceError>({.operation = "serve",
+                       .wrong = "the device failed in two steps in succession: " + failure,
+                       .remedy = "Start the server again; `tessera doctor` examines the device"});
   return success;
 }
 

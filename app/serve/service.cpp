@@ -202,8 +202,11 @@ void Service::take(Number number, std::int64_t sequence, const TextEvent& event)
   Pending& pending = at->second;
   measure(pending, event);
   const std::vector<Json> chunks = pending.answer->take(sequence, event);
-  if (const auto& error = pending.answer->error())
-    return fail_request(number, ApiError(500, *error, {}, "generation_failed"), RequestOutcome::failed);
+  if (pending.answer->error()) {
+    const std::string error = *pending.answer->error();
+    fail_request(number, ApiError(500, error, {}, "generation_failed"), RequestOutcome::failed);
+    return check_device(error);
+  }
   if (pending.answer->cancelled()) return fail_request(number, stopping_error(), RequestOutcome::cancelled);
   send_chunks(pending, chunks);
   if (pending.answer->done()) finish(number);
@@ -249,6 +252,14 @@ void Service::fail_request(Number number, const ApiError& error, RequestOutcome 
   }
   if (pending.scheduled) engine_->scheduler().cancel(*pending.scheduled);
   end(number, error.status(), outcome);
+}
+
+/// A device that fails again with other sequences is lost, and a process cannot use it again. The program that has
+/// started this one can start it again.
+void Service::check_device(const std::string& error) {
+  if (stopping_ || engine_->scheduler().statistics().failed_steps < 2) return;
+  failure_ = error;
+  shut_down();
 }
 
 void Service::lose(Number number) {

@@ -36,6 +36,8 @@ class Service {
   void handle(const HttpRequest& request, std::unique_ptr<Reply> reply);
   /// Rejects new requests, waits for those in progress, cancels them after `stop_time`, and stops the server.
   void shut_down();
+  /// Why the service has shut down by itself: an error of the device that a second step repeated. Empty if it has not.
+  const std::string& failure() const { return failure_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -63,6 +65,7 @@ class Service {
   void send_chunks(Pending& pending, const std::vector<Json>& chunks);
   void finish(Number number);
   void fail_request(Number number, const ApiError& error, RequestOutcome outcome);
+  void check_device(const std::string& error);
   void lose(Number number);
   void end(Number number, int status, RequestOutcome outcome);
   void wait_for_requests();
@@ -76,6 +79,7 @@ class Service {
   bool stopping_ = false;
   Clock::time_point stop_at_;
   bool cancelled_all_ = false;
+  std::string failure_;
   Metrics metrics_;
   std::unique_ptr<Engine> engine_;
   Worker worker_;  ///< destroyed first, because it uses the engine

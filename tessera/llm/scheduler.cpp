@@ -392,6 +392,7 @@ void Scheduler::State::step() {
       ending = std::string(e.what());
     }
     if (!embeds) ++row;
+    counted.failed_steps = 0;  // the device has computed the logits
     if (ending) end(running, runs[i], *ending);
   }
 }
@@ -439,6 +440,7 @@ void Scheduler::State::run() {
     } catch (const OutOfMemory& e) {
       if (!reduce_batch()) fail_running(e.what());
     } catch (const std::exception& e) {
+      ++counted.failed_steps;
       fail_running(e.what());
     }
     publish();
