@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes a small model of each architecture and its logits in transformers and llama.cpp, for tests/llm/architectures_test.cpp.
 
-  LLAMA_CPP_LIB_PATH=LLAMA/build/bin tools/make_architecture_cases.py LLAMA tests/data/architectures.json
+  LLAMA_CPP_LIB_PATH=LLAMA/build/bin tools/make_architecture_cases.py LLAMA tests/data/architectures.json [NAME...]
 
-LLAMA is the source of llama.cpp. A formula computes the weights of a transformers model from their names in GGUF files; the
+LLAMA is the source of llama.cpp. With names, only these cases are made, and the others are kept. A formula computes the weights of a transformers model from their names in GGUF files; the
 test uses the same formula. llama.cpp's converter writes the GGUF file, and this script checks that each tensor matches the
 formula. It writes the metadata of the file, the names and shapes of its tensors (and the values of tensors that the converter
 computes), and the logits of some tokens: from transformers in float64, and from llama.cpp with f32 caches. Requires
@@ -37,6 +37,9 @@ THETA = dict(rope_type="default", rope_theta=10000.0)
 PHI = dict(partial_rotary_factor=0.75, rope_parameters=dict(LONG, partial_rotary_factor=0.75), sliding_window=None,
            original_max_position_embeddings=256)
 WINDOWS = dict(sliding_window=8, head_dim=16)
+# The names of these parameters differ between classes. Rows of an expert must be a multiple of 32.
+EXPERTS = dict(num_local_experts=8, num_experts=8, num_experts_per_tok=3, intermediate_size=64, moe_intermediate_size=32,
+               rope_parameters=THETA)
 # The columns are name, class, differences from SIZES, number of tokens and cache size.
 CASES = [
     ("Llama 2", "Llama", dict(head_dim=8, rope_parameters=THETA), 24, 64),
@@ -67,11 +70,15 @@ CASES = [
                                rope_parameters=dict(
                                    full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e5),
                                    sliding_attention=dict(rope_type="default", rope_theta=1e4))), 40, 64),
+    ("Mixtral", "Mixtral", dict(EXPERTS, sliding_window=None), 24, 64),
+    ("Qwen 3 MoE", "Qwen3Moe", dict(EXPERTS, head_dim=16, norm_topk_prob=True), 24, 64),
 ]
 # These names use the vision class, because its text part has the same weights. (llama.cpp would not rotate the last pairs if
 # the sections of Qwen 3 VL differed by more.)
 SEEING = {"Qwen 2.5 VL": "Qwen2_5_VL", "Qwen 3 VL": "Qwen3VL"}
 POST_NORMED = ("Gemma2", "Gemma3")
+# The converter makes each pair of elements adjacent that is rotated together.
+PERMUTED = ("Llama", "Mistral", "Ministral3", "SmolLM3", "Mixtral")
 # llama.cpp deviates for these: it computes gelu from an f16 table, and ignores Phi's windows.
 LLAMA_CPP_BOUND = {"Gemma": 3e-3, "Gemma 2": 3e-3, "Gemma 3": 3e-3, "Phi 3, window": None}
 BOUND = 1e-5
@@ -82,7 +89,14 @@ NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_he
          "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
          "mlp.up_proj": "ffn_up", "mlp.gate_up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
          "post_attention_layernorm": "ffn_norm", "pre_feedforward_layernorm": "ffn_norm",
-         "post_feedforward_layernorm": "post_ffw_norm"}
+         "post_feedforward_layernorm": "post_ffw_norm",
+         "post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"}
+for block in ("mlp", "block_sparse_moe"):
+    NAMES.update({f"{block}.gate": "ffn_gate_inp", f"{block}.router": "ffn_gate_inp",
+                  f"{block}.experts.gate_up_proj": "ffn_gate_exps ffn_up_exps", f"{block}.experts.down_proj": "ffn_down_exps"})
+NAMES.update({f"mlp.shared_expert.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")})
+NAMES.update({"mlp.shared_expert_gate": "ffn_gate_inp_shexp", "shared_mlp.input_linear": "ffn_gate_shexp ffn_up_shexp",
+              "shared_mlp.output_linear": "ffn_down_shexp"})
 
 
 def numbers(name: str, count: int) -> np.ndarray:
@@ -109,30 +123,38 @@ def weights(name: str, shape: tuple[int, ...]) -> np.ndarray:
     return u.reshape(shape).astype(np.float32)
 
 
-def gguf_name(name: str, kind: str) -> str:
-    stem, what = name.rsplit(".", 1)
+def gguf_names(name: str, kind: str) -> list[str]:
+    """Returns the names of the tensors whose rows together are a parameter."""
+    stem, what = (name, "weight") if ".experts." in name else name.rsplit(".", 1)
     layer = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", stem)
     if not layer:
-        return f"{NAMES[stem]}.{what}"
+        return [f"{NAMES[stem]}.{what}"]
     part = layer[2]
     part = "post_attention_norm" if part == "post_attention_layernorm" and kind in POST_NORMED else NAMES[part]
-    return f"blk.{layer[1]}.{part}.{what}"
+    return [f"blk.{layer[1]}.{each}.{what}" for each in part.split()]
+
+
+def parameter(name: str, kind: str, shape: tuple[int, ...]) -> np.ndarray:
+    names = gguf_names(name, kind)
+    if len(names) == 1:
+        return weights(names[0], shape)
+    return np.concatenate([weights(n, (*shape[:-2], shape[-2] // len(names), shape[-1])) for n in names], -2)
 
 
 def make_model(kind: str, further: dict) -> torch.nn.Module:
     config = getattr(transformers, kind + ("TextConfig" if kind == "Gemma3" else "Config"))(**{**SIZES, **further})
     config.architectures = [kind + "ForCausalLM"]
-    config._attn_implementation = "eager"
+    config._attn_implementation = config._experts_implementation = "eager"
     model = getattr(transformers, kind + "ForCausalLM")(config).eval()
     with torch.no_grad():
         for name, p in model.named_parameters():
             if name == "lm_head.weight" and config.tie_word_embeddings:
                 continue
-            w = weights(gguf_name(name, kind), tuple(p.shape))
+            w = parameter(name, kind, tuple(p.shape))
             if kind.startswith("Gemma") and name.endswith("norm.weight"):
                 w = w - 1
             heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}.get(name.split(".")[-2])
-            if heads and kind in ("Llama", "Mistral", "Ministral3", "SmolLM3"):  # the converter makes each pair that is rotated together adjacent
+            if heads and kind in PERMUTED:
                 w = w.reshape(heads, -1, 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
             p.copy_(torch.from_numpy(np.ascontiguousarray(w)))
     return model
@@ -212,6 +234,7 @@ def by_llama_cpp(path: Path, tokens: list[int], context: int, at: list[int]) -> 
     parameters.n_gpu_layers = 0
     parameters.use_extra_bufts = False
     model = llama_cpp.llama_model_load_from_file(str(path).encode(), parameters)
+    assert model, "llama.cpp does not load the file"
     how = llama_cpp.llama_context_default_params()
     how.n_ctx, how.n_threads, how.n_threads_batch, how.flash_attn_type = context, 1, 1, 0
     how.type_k = how.type_v = llama_cpp.GGML_TYPE_F32
@@ -232,7 +255,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("llama", type=Path, help="llama.cpp's source")
     parser.add_argument("out", type=Path)
+    parser.add_argument("name", nargs="*", help="a case to make (default: all)")
     args = parser.parse_args()
+    kept = {c["name"]: c for c in json.loads(args.out.read_text())["cases"]} if args.name else {}
     sys.path[:0] = [str(args.llama), str(args.llama / "gguf-py")]
     logging.disable(logging.WARNING)
     transformers.logging.set_verbosity_error()
@@ -240,6 +265,10 @@ def main() -> None:
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
     cases = []
     for name, kind, further, count, context in CASES:
+        if args.name and name not in args.name:
+            if name in kept:
+                cases.append(kept[name])
+            continue
         model = make_model(kind, further)
         tokens = [int(v) % VOCABULARY for v in numbers("tokens", count)]
         at = [count // 3, count - 1]
