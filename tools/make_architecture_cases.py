@@ -40,6 +40,7 @@ WINDOWS = dict(sliding_window=8, head_dim=16)
 # The names of these parameters differ between classes. Rows of an expert must be a multiple of 32.
 EXPERTS = dict(num_local_experts=8, num_experts=8, num_experts_per_tok=3, intermediate_size=64, moe_intermediate_size=32,
                rope_parameters=THETA)
+SCALES = dict(embedding_multiplier=2.5, residual_multiplier=0.3, attention_multiplier=0.4, logits_scaling=3.0)
 # The columns are name, class, differences from SIZES, number of tokens and cache size.
 CASES = [
     ("Llama 2", "Llama", dict(head_dim=8, rope_parameters=THETA), 24, 64),
@@ -72,13 +73,19 @@ CASES = [
                                    sliding_attention=dict(rope_type="default", rope_theta=1e4))), 40, 64),
     ("Mixtral", "Mixtral", dict(EXPERTS, sliding_window=None), 24, 64),
     ("Qwen 3 MoE", "Qwen3Moe", dict(EXPERTS, head_dim=16, norm_topk_prob=True), 24, 64),
+    ("Granite 3", "Granite", dict(SCALES, rope_parameters=THETA), 24, 64),
+    ("Granite 4", "GraniteMoeHybrid", dict(SCALES, rope_parameters=THETA, position_embedding_type="rope",
+                                           shared_intermediate_size=HIDDEN, num_local_experts=0, num_experts_per_tok=0,
+                                           mamba_n_heads=8, mamba_d_head=8,
+                                           layer_types=["attention"] * LAYERS), 24, 64),
 ]
 # These names use the vision class, because its text part has the same weights. (llama.cpp would not rotate the last pairs if
 # the sections of Qwen 3 VL differed by more.)
 SEEING = {"Qwen 2.5 VL": "Qwen2_5_VL", "Qwen 3 VL": "Qwen3VL"}
 POST_NORMED = ("Gemma2", "Gemma3")
 # The converter makes each pair of elements adjacent that is rotated together.
-PERMUTED = ("Llama", "Mistral", "Ministral3", "SmolLM3", "Mixtral")
+PERMUTED = ("Llama", "Mistral", "Ministral3", "SmolLM3", "Mixtral", "Granite", "GraniteMoe", "GraniteMoeShared",
+            "GraniteMoeHybrid")
 # llama.cpp deviates for these: it computes gelu from an f16 table, and ignores Phi's windows.
 LLAMA_CPP_BOUND = {"Gemma": 3e-3, "Gemma 2": 3e-3, "Gemma 3": 3e-3, "Phi 3, window": None}
 BOUND = 1e-5
@@ -131,6 +138,8 @@ def gguf_names(name: str, kind: str) -> list[str]:
         return [f"{NAMES[stem]}.{what}"]
     part = layer[2]
     part = "post_attention_norm" if part == "post_attention_layernorm" and kind in POST_NORMED else NAMES[part]
+    if kind == "GraniteMoeHybrid":  # without experts, the shared one is an ordinary layer
+        part = part.replace("_shexp", "")
     return [f"blk.{layer[1]}.{each}.{what}" for each in part.split()]
 
 
@@ -177,6 +186,9 @@ def convert(name: str, model: torch.nn.Module, folder: Path) -> Path:
     from conversion import get_model_class
 
     model.save_pretrained(folder)
+    if name == "Granite 4":  # transformers renames the layers of the published models
+        config = folder / "config.json"
+        config.write_text(config.read_text().replace('"full_attention"', '"attention"'))
     base = get_model_class(SEEING[name] + "ForConditionalGeneration" if name in SEEING else model.config.architectures[0])
     if name == "Ministral 3":  # get_model_class returns a class that dispatches
         base = base.Ministral3Model

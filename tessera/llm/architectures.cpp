@@ -47,6 +47,8 @@ constexpr std::array architectures = {
                  .window_period = 6,
                  .local_base = 10000,
                  .layers_of_wide_scale = 62},
+    Architecture{
+        .name = "granite", .models = "Granite 3 and 4 (dense)", .pairs = RotaryPairs::adjacent, .scales = true},
 };
 
 // Unsupported architectures, with names from llama.cpp's src/llama-arch.cpp.

@@ -130,6 +130,7 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
     const Device device = layers[static_cast<std::size_t>(i)];
     tensors.to(device);
     l.attention_norm = tensors.vector(p + "attn_norm.weight", c.width);
+    l.feed_forward_norm = tensors.vector(p + "ffn_norm.weight", c.width);
     using Parts = std::vector<std::pair<std::string, std::int64_t>>;
     const auto load_all = [&](const Parts& parts, std::vector<Weight>& weights, std::optional<Array>& bias) {
       Parts names = parts;
@@ -150,7 +151,6 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
       l.feed_forward_post_norm = tensors.vector(p + "post_ffw_norm.weight", c.width);
     }
     l.attention_output = tensors.matrix(p + "attn_output.weight", c.width, queries);
-    l.feed_forward_norm = tensors.vector(p + "ffn_norm.weight", c.width);
     l.output_bias = tensors.optional_vector(p + "attn_output.bias", c.width);
     if (c.experts > 0 && tensors.has(p + "ffn_gate_inp.weight")) {
       const auto experts = [&](const char* name, std::int64_t rows, std::int64_t columns) {
@@ -184,6 +184,7 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
     m.layers_.push_back(std::move(l));
   }
   m.output_norm_ = tensors.vector("output_norm.weight", c.width);
+  if (c.logit_scale != 1) m.output_norm_ = (m.output_norm_ * c.logit_scale).eval();
   if (c.tied && layers.back() == layers.front())
     m.output_ = m.embedding_;
   else
@@ -328,32 +329,36 @@ Array Llama::feed_forward(const Layer& l, ops::LinearInput& x) const {
 Array Llama::run_part(const Part& part, const Array& input, const Past& past, const WantedLogits& wanted) const {
   const std::int64_t count = input.shape(0);
   Array x = part.begin == 0 ? embedding_rows(embedding_, input) : input;
-  if (part.begin == 0 && config_.embedding_scale != 1) x = x * config_.embedding_scale;
+  // The sum of a layer's input and its scaled output is stored divided by the scale, and so is the embedding. The norms
+  // of this sum are the same with an epsilon that is divided by the square of the scale.
+  const float scale = config_.residual_scale, epsilon = config_.norm_epsilon / (scale * scale);
+  if (part.begin == 0 && config_.embedding_scale != scale) x = x * (config_.embedding_scale / scale);
   std::optional<Array> temperatures;  // not needed within the original context, where all factors are 1
   if (config_.temperature_scale != 0 && past.capacity() > config_.original_context)
     temperatures = temperatures_of(config_, past.position, count, part.device);
   std::optional<Array> y;  // the output of the last part of a layer, which is added to x together with the next norm
-  const auto normalised = [&](const Array& norm, std::span<const Weight> next) {
-    ops::AddNorm both = ops::add_rms_norm(x, y, norm, config_.norm_epsilon, next);
+  const auto prepared = [&](const Array& norm, std::span<const Weight> next) {
+    ops::AddNorm both = ops::add_rms_norm(x, y, norm, epsilon, next);
     x = std::move(both.sum), y.reset();
     return std::move(both.normalised);
   };
   for (std::size_t i = part.begin; i < part.end; ++i) {
     const Layer& l = layers_[i];
-    ops::LinearInput h = normalised(l.attention_norm, l.qkv);
+    ops::LinearInput h = prepared(l.attention_norm, l.qkv);
     y = attend(l, h, i, past, temperatures);
-    ops::LinearInput f = normalised(l.feed_forward_norm, l.gate_up);  // rows, if there are experts
+    ops::LinearInput f = prepared(l.feed_forward_norm, l.gate_up);  // rows, if there are experts
     y = feed_forward(l, f);
   }
   if (part.end < layers_.size()) return x + *y;
   if (past.states != nullptr) {
     const Array rows = take(x, past.states->rows) + take(*y, past.states->rows);
-    past.states->values = rms_norm(rows, output_norm_, config_.norm_epsilon);
+    past.states->values = rms_norm(rows, output_norm_, epsilon);
+    if (config_.logit_scale != 1) past.states->values = past.states->values / config_.logit_scale;
   }
   if (wanted.rows && wanted.rows->size() == 0) return Array::zeros({0, config_.vocabulary}, DType::f32, part.device);
   if (!wanted.all && (wanted.rows || count > 1))
     for (Array* rows : {&x, &*y}) *rows = wanted.rows ? take(*rows, *wanted.rows) : rows->slice(0, count - 1, count);
-  ops::LinearInput last = normalised(output_norm_, {&output_, 1});
+  ops::LinearInput last = prepared(output_norm_, {&output_, 1});
   Array logits = ops::linear(last, {&output_, 1})[0];
   if (config_.output_cap > 0) logits = tanh(logits / config_.output_cap) * config_.output_cap;
   return logits;

@@ -53,8 +53,10 @@ struct LlamaConfig {
   bool tied = false;                            ///< the output matrix is the token embedding
   Gate gate = Gate::silu;                       ///< The activation of the gate.
   bool head_norms = false, post_norms = false;  ///< Additional norms; see Architecture.
-  /// The embedding and the attention scores are multiplied by these factors.
-  float embedding_scale = 1, attention_scale = 1;
+  /// The embedding, the attention scores and the logits are multiplied by these factors.
+  float embedding_scale = 1, attention_scale = 1, logit_scale = 1;
+  /// The outputs of layers are multiplied by this factor before they are added to the residual stream.
+  float residual_scale = 1;
   float attention_cap = 0, output_cap = 0;  ///< Caps of attention scores and of logits; 0: no cap.
   std::vector<Layer> layer_kinds;           ///< The properties of each layer.
 };

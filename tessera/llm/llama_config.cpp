@@ -49,11 +49,8 @@ class ConfigReader {
     c.head_size = file_.has(prefix_ + "attention.key_length") ? count("attention.key_length", 4096) : c.width / c.heads;
     if (file_.has(prefix_ + "attention.value_length") && count("attention.value_length", 4096) != c.head_size)
       bad(prefix_ + "attention.value_length", "values must have the same size as keys", "");
-    c.norm_epsilon = file_.get_or<float>(prefix_ + "attention.layer_norm_rms_epsilon", 1e-5f);
     // With a smaller epsilon, the norm of a row of zeros would divide by 0.
-    if (!(c.norm_epsilon >= 1e-30f && c.norm_epsilon <= 1.0f))
-      bad(prefix_ + "attention.layer_norm_rms_epsilon",
-          fmt::format("{}", c.norm_epsilon) + " is not between 1e-30 and 1", "");
+    c.norm_epsilon = number("attention.layer_norm_rms_epsilon", 1e-5f, 1e-30f, 1);
     c.rotary.dimensions =
         file_.has(prefix_ + "rope.dimension_count") ? count("rope.dimension_count", 4096) : c.head_size;
     if (c.rotary.dimensions > c.head_size || c.rotary.dimensions % 2 != 0)
@@ -64,6 +61,7 @@ class ConfigReader {
       bad(prefix_ + "rope.freq_base", fmt::format("{}", c.rotary.base) + " is not between 1 and 1e30", "");
     read_scaling(c);
     read_kind(c, *kind);
+    if (kind->scales) read_scales(c);
     if (kind->experts) read_experts(c);
     const GgufTensor& embedding = file_.tensor("token_embd.weight");
     c.vocabulary = embedding.dims.size() == 2 ? static_cast<std::int64_t>(embedding.dims[1]) : 0;
@@ -99,6 +97,23 @@ class ConfigReader {
     const float v = file_.get_or<float>(prefix_ + key, otherwise);
     if (!(v >= least && v <= most)) bad(prefix_ + key, fmt::format("{} is not between {} and {}", v, least, most), "");
     return v;
+  }
+
+  // In Granite's files, a scale of 0 means 1, and logits are divided by the scale. As in llama.cpp, layers do not
+  // rotate if the key about fine-tuned scaling is false.
+  void read_scales(LlamaConfig& c) const {
+    const auto scale = [&](const char* key) {
+      const float v = number(key, 0, 0, 1e6f);
+      if (v != 0 && v < 1e-6f) bad(prefix_ + key, fmt::format("{} is not 0 or at least 1e-6", v), "");
+      return v;
+    };
+    const auto or_one = [](float v) { return v == 0 ? 1.0f : v; };
+    if (const float v = scale("attention.scale"); v != 0) c.attention_scale = v;
+    c.embedding_scale = or_one(scale("embedding_scale"));
+    c.residual_scale = or_one(scale("residual_scale"));
+    c.logit_scale = 1 / or_one(scale("logit_scale"));
+    if (!file_.get_or<bool>(prefix_ + "rope.scaling.finetuned", true))
+      for (LlamaConfig::Layer& l : c.layer_kinds) l.rotates = false;
   }
 
   // Each token uses the experts with the largest logits, with the softmax of these logits as weights. Other kinds of
@@ -245,6 +260,7 @@ class ConfigReader {
                  "rope.scaling.yarn_log_multiplier"};
     if (kind.temperature) of_kind.insert("attention.temperature_scale");
     if (c.experts > 0) of_kind.insert({"expert_count", "expert_used_count", "expert_feed_forward_length"});
+    if (kind.scales) of_kind.insert({"attention.scale", "embedding_scale", "residual_scale", "logit_scale"});
     if (kind.sections) of_kind.insert({"rope.dimension_sections", "n_deepstack_layers"});
     if (kind.caps) of_kind.insert({"attn_logit_softcapping", "final_logit_softcapping"});
     if (kind.window_period > 0) of_kind.insert({"attention.sliding_window", "attention.sliding_window_pattern"});
@@ -270,6 +286,9 @@ class ConfigReader {
           },
           e.value);
       if (harmless_as_zero.count(key) && zero) continue;
+      // Granite 4 models without recurrent layers and experts have the keys of both.
+      if (kind.scales && c.experts == 0 && key == "expert_shared_feed_forward_length") continue;
+      if (kind.scales && key.starts_with("ssm.")) continue;
       const std::string why = key.starts_with("expert_") ? "this kind of mixture of experts is not supported"
                                                          : "the feature of this key is not supported";
       if (!unknown_) bad(e.key, why, "");

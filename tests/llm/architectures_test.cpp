@@ -176,13 +176,36 @@ TEST(Architectures, OnlyLargestGemmaModelsScaleScoresByWidthOverHeads) {
   EXPECT_EQ(seen, 12);
 }
 
+TEST(Architectures, ReadScalesOfGranite) {
+  const auto cases = figures()["cases"];
+  const json c = *std::ranges::find(cases, "Granite 4", [](const json& each) { return each["name"]; });
+  const auto with = [&](const std::string& key, const GgufValue& value) {
+    const auto bytes = writer_of(c, "granite." + key, value).bytes();
+    return read_llama_config(GgufFile::parse(bytes, "granite"));
+  };
+  using Member = float LlamaConfig::*;
+  for (const auto& [key, member, value, none] :
+       {std::tuple("attention.scale", Member(&LlamaConfig::attention_scale), 0.7f, 1 / std::sqrt(8.0f)),
+        {"embedding_scale", &LlamaConfig::embedding_scale, 0.7f, 1.0f},
+        {"residual_scale", &LlamaConfig::residual_scale, 0.7f, 1.0f},
+        {"logit_scale", &LlamaConfig::logit_scale, 1 / 0.7f, 1.0f}}) {
+    EXPECT_EQ(with(key, 0.7f).*member, value) << key;
+    EXPECT_EQ(with(key, 0.0f).*member, none) << key;
+    for (const float wrong : {-1.0f, 1e-9f, 1e9f, std::nanf("")})
+      expect_contains(text_of<FormatError>([&] { with(key, wrong); }), {"granite", key});
+  }
+  for (const bool rotates : {true, false})
+    for (const LlamaConfig::Layer& l : with("rope.scaling.finetuned", rotates).layer_kinds)
+      EXPECT_EQ(l.rotates, rotates);
+}
+
 TEST(Architectures, AcceptKeyHeadsAsArrayOfEqualNumbers) {
   for (const json& c : figures()["cases"]) {
     const auto name = c["name"].get<std::string>();
     const std::string key = c["keys"][0][2].get<std::string>() + ".attention.head_count_kv";
     std::uint32_t heads = 0, layers = 0;
     for (const json& k : c["keys"]) {
-      if (k[0] == key) heads = k[2].get<std::uint32_t>();
+      if (k[0] == key) heads = (k[2].is_array() ? k[2][0] : k[2]).get<std::uint32_t>();
       if (ends_with(k[0].get<std::string>(), ".block_count")) layers = k[2].get<std::uint32_t>();
     }
     ASSERT_GT(heads, 0u) << name;

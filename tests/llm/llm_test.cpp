@@ -206,6 +206,8 @@ TEST_P(OnEveryDevice, LayerOfOneTokenHasNineLaunchesOnGpus) {
         .architecture = architecture, .type = type, .seed = testing::seed(), .head = 64, .hidden = 192};
     const bool post_norms = architecture == "gemma2" || architecture == "gemma3";
     GgufWriter writer = tiny.writer();
+    const bool scales = architecture == "granite";
+    if (scales) writer.set("granite.residual_scale", 0.25f).set("granite.logit_scale", 3.0f);
     for (const std::string layer : {"blk.0.", "blk.1."}) {
       const auto add_norm = [&](const char* name, std::uint64_t size) {
         writer.add_tensor(layer + name, {size}, std::vector<float>(size, 1));
@@ -218,9 +220,9 @@ TEST_P(OnEveryDevice, LayerOfOneTokenHasNineLaunchesOnGpus) {
     const std::vector<Device> layers = {GetParam(), last};
     const Llama model = Llama::load(GgufFile::parse(bytes, "tiny"), layers);
     KeyValueCache cache = model.make_cache(512);
-    // Gemma also scales the embedding, and Gemma 2 limits the logits.
+    // Gemma also scales the embedding, and Gemma 2 limits the logits. Granite's scales only change the embedding.
     const std::uint64_t want =
-        (post_norms ? 2 * 11 : 2 * 9) + 3u + (last != GetParam()) + post_norms + (architecture == "gemma2");
+        (post_norms ? 2 * 11 : 2 * 9) + 3u + (last != GetParam()) + (post_norms || scales) + (architecture == "gemma2");
     for (const std::int32_t token : {1, 2}) {
       const Placement placement;
       model.forward(std::span(&token, 1), cache).eval();
@@ -236,7 +238,7 @@ TEST_P(OnEveryDevice, LayerOfOneTokenHasNineLaunchesOnGpus) {
   };
   for (const Device last : testing::all_devices())
     if (last.backend == GetParam().backend && combines(last))
-      for (const char* architecture : {"qwen2", "gemma2", "gemma3"})
+      for (const char* architecture : {"qwen2", "gemma2", "gemma3", "granite"})
         for (const GgmlType type : {GgmlType::f16, GgmlType::q8_0}) count_launches(last, architecture, type);
 }
 
