@@ -78,11 +78,15 @@ CASES = [
                                            shared_intermediate_size=HIDDEN, num_local_experts=0, num_experts_per_tok=0,
                                            mamba_n_heads=8, mamba_d_head=8,
                                            layer_types=["attention"] * LAYERS), 24, 64),
+    ("OLMo 2", "Olmo2", dict(rope_parameters=THETA), 24, 64),
+    ("OLMo 3", "Olmo3", dict(num_hidden_layers=5, sliding_window=8, rope_parameters=dict(
+        full_attention=dict(rope_type="yarn", rope_theta=1000.0, factor=4.0, original_max_position_embeddings=64),
+        sliding_attention=dict(rope_type="default", rope_theta=1000.0))), 40, 64),
 ]
 # These names use the vision class, because its text part has the same weights. (llama.cpp would not rotate the last pairs if
 # the sections of Qwen 3 VL differed by more.)
 SEEING = {"Qwen 2.5 VL": "Qwen2_5_VL", "Qwen 3 VL": "Qwen3VL"}
-POST_NORMED = ("Gemma2", "Gemma3")
+POST_NORMED = ("Gemma2", "Gemma3", "Olmo2", "Olmo3")
 # The converter makes each pair of elements adjacent that is rotated together.
 PERMUTED = ("Llama", "Mistral", "Ministral3", "SmolLM3", "Mixtral", "Granite", "GraniteMoe", "GraniteMoeShared",
             "GraniteMoeHybrid")

@@ -46,9 +46,17 @@ constexpr std::array architectures = {
                  .caps = true,
                  .window_period = 6,
                  .local_base = 10000,
+                 .unscaled_windows = true,
                  .layers_of_wide_scale = 62},
     Architecture{
         .name = "granite", .models = "Granite 3 and 4 (dense)", .pairs = RotaryPairs::adjacent, .scales = true},
+    Architecture{.name = "olmo2",
+                 .models = "OLMo 2 and 3",
+                 .projection_norms = true,
+                 .input_norms = false,
+                 .post_norms = true,
+                 .window_period = 4,
+                 .unscaled_windows = true},
 };
 
 // Unsupported architectures, with names from llama.cpp's src/llama-arch.cpp.

@@ -18,15 +18,18 @@ struct Architecture {
   RotaryPairs pairs = RotaryPairs::halves;  ///< Which elements of a head are rotated together.
   Gate gate = Gate::silu;                   ///< The activation of the gate.
   bool head_norms = false;                  ///< queries and keys are normalised per head, before rotation
-  bool post_norms = false;                  ///< the outputs of attention and feed-forward layers are normalised
-  bool scaled_embedding = false;            ///< the embedding is multiplied by sqrt(width)
-  bool scales = false;                      ///< The metadata contains scales, for example of the residual stream.
-  bool caps = false;                        ///< attention scores and logits may be capped; the caps are in the metadata
+  bool projection_norms = false;  ///< queries and keys are normalised over all heads together, before rotation
+  bool input_norms = true;        ///< the inputs of attention and feed-forward layers are normalised
+  bool post_norms = false;        ///< the outputs of attention and feed-forward layers are normalised
+  bool scaled_embedding = false;  ///< the embedding is multiplied by sqrt(width)
+  bool scales = false;            ///< The metadata contains scales, for example of the residual stream.
+  bool caps = false;              ///< attention scores and logits may be capped; the caps are in the metadata
   /// If greater than 1, every n-th layer attends to all tokens, and the other layers attend to a window of recent
   /// tokens. 1: all layers use a window. 0: no layer uses one.
   std::int64_t window_period = 0;
   std::int64_t window = 0;        ///< default window size in tokens, if it is not in the metadata
   float local_base = 0;           ///< rotary base of layers with a window; 0: same as other layers
+  bool unscaled_windows = false;  ///< layers with a window have no rotary scaling
   std::int64_t fixed_period = 0;  ///< every n-th layer has no rotary embedding; 0: all layers have one
   /// Models with this number of layers divide attention scores by sqrt(width / heads), others by sqrt(head size).
   std::int64_t layers_of_wide_scale = 0;

@@ -14,8 +14,8 @@
 namespace tessera {
 
 struct Llama::Layer {
-  Array attention_norm, feed_forward_norm;
-  std::optional<Array> query_norm, key_norm, attention_post_norm, feed_forward_post_norm;
+  std::optional<Array> attention_norm, feed_forward_norm, query_norm, key_norm, attention_post_norm,
+      feed_forward_post_norm;
   std::vector<Weight> qkv;      ///< one to three weights whose rows together are those of queries, keys and values
   std::vector<Weight> gate_up;  ///< one or two weights whose rows together are those of the gate and its partner
   Weight attention_output, down;
@@ -129,8 +129,10 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
     Layer l;
     const Device device = layers[static_cast<std::size_t>(i)];
     tensors.to(device);
-    l.attention_norm = tensors.vector(p + "attn_norm.weight", c.width);
-    l.feed_forward_norm = tensors.vector(p + "ffn_norm.weight", c.width);
+    if (c.input_norms) {
+      l.attention_norm = tensors.vector(p + "attn_norm.weight", c.width);
+      l.feed_forward_norm = tensors.vector(p + "ffn_norm.weight", c.width);
+    }
     using Parts = std::vector<std::pair<std::string, std::int64_t>>;
     const auto load_all = [&](const Parts& parts, std::vector<Weight>& weights, std::optional<Array>& bias) {
       Parts names = parts;
@@ -142,9 +144,9 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
     load_all(tensors.has(p + "attn_qkv.weight") ? Parts{{"attn_qkv", queries + 2 * keys}}
                                                 : Parts{{"attn_q", queries}, {"attn_k", keys}, {"attn_v", keys}},
              l.qkv, l.qkv_bias);
-    if (c.head_norms) {
-      l.query_norm = tensors.vector(p + "attn_q_norm.weight", c.head_size);
-      l.key_norm = tensors.vector(p + "attn_k_norm.weight", c.head_size);
+    if (c.head_norms || c.projection_norms) {
+      l.query_norm = tensors.vector(p + "attn_q_norm.weight", c.projection_norms ? queries : c.head_size);
+      l.key_norm = tensors.vector(p + "attn_k_norm.weight", c.projection_norms ? keys : c.head_size);
     }
     if (c.post_norms) {
       l.attention_post_norm = tensors.vector(p + "post_attention_norm.weight", c.width);
@@ -177,9 +179,8 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
       if (!c.frequency_factors.empty()) factors = Array::from(c.frequency_factors, {}, device);
       factors_on = device;
     }
-    const bool own = c.layer_kinds[static_cast<std::size_t>(i)].window > 0 &&
-                     (c.local_rotary.base != c.rotary.base || c.local_rotary.scale != c.rotary.scale);
-    l.rotary = own ? c.local_rotary : c.rotary;
+    const bool own = c.layer_kinds[static_cast<std::size_t>(i)].window > 0 && c.local_rotary;
+    l.rotary = own ? *c.local_rotary : c.rotary;
     if (!own) l.rotary.factors = factors, l.long_factors = long_factors;
     m.layers_.push_back(std::move(l));
   }
@@ -231,9 +232,9 @@ void Llama::for_each_part(const Use& use) const {
       use(l.experts->router), use(l.experts->gate), use(l.experts->up), use(l.experts->down);
     else
       use(l.down);
-    use(l.attention_norm), use(l.feed_forward_norm);
-    for (const auto* some : {&l.qkv_bias, &l.gate_up_bias, &l.output_bias, &l.down_bias, &l.query_norm, &l.key_norm,
-                             &l.attention_post_norm, &l.feed_forward_post_norm})
+    for (const auto* some :
+         {&l.qkv_bias, &l.gate_up_bias, &l.output_bias, &l.down_bias, &l.query_norm, &l.key_norm, &l.attention_norm,
+          &l.feed_forward_norm, &l.attention_post_norm, &l.feed_forward_post_norm})
       if (*some) use(**some);
   }
 }
@@ -337,8 +338,12 @@ Array Llama::run_part(const Part& part, const Array& input, const Past& past, co
   if (config_.temperature_scale != 0 && past.capacity() > config_.original_context)
     temperatures = temperatures_of(config_, past.position, count, part.device);
   std::optional<Array> y;  // the output of the last part of a layer, which is added to x together with the next norm
-  const auto prepared = [&](const Array& norm, std::span<const Weight> next) {
-    ops::AddNorm both = ops::add_rms_norm(x, y, norm, epsilon, next);
+  const auto prepared = [&](const std::optional<Array>& norm, std::span<const Weight> next) {
+    if (!norm) {
+      if (y) x = (x + *y).eval(), y.reset();
+      return ops::LinearInput(x);
+    }
+    ops::AddNorm both = ops::add_rms_norm(x, y, *norm, epsilon, next);
     x = std::move(both.sum), y.reset();
     return std::move(both.normalised);
   };

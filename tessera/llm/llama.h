@@ -42,7 +42,7 @@ struct LlamaConfig {
   float norm_epsilon = 1e-5f;            ///< Added to the mean square in RMS norms.
   Rotary rotary;                         ///< does not contain factors; see `frequency_factors` and the file's tensors
   std::vector<float> frequency_factors;  ///< YaRN: a frequency factor for each rotary pair
-  Rotary local_rotary;                   ///< rotary parameters of layers with a window
+  std::optional<Rotary> local_rotary;    ///< rotary parameters of layers with a window, if they differ
   std::int64_t ignored_window = 0;       ///< a sliding window in the file that the architecture ignores; 0: none
   std::int64_t original_context = 0;     ///< LongRoPE: longer texts use the long factors
   /// Queries at position p are multiplied by 1 + temperature_scale * log(1 + floor(p / original_context)), as in Llama
@@ -50,9 +50,10 @@ struct LlamaConfig {
   float temperature_scale = 0;
   /// Mixture of experts: the number of experts of a layer, how many of them a token uses, and their width. 0: none.
   std::int64_t experts = 0, used_experts = 0, expert_hidden = 0;
-  bool tied = false;                            ///< the output matrix is the token embedding
-  Gate gate = Gate::silu;                       ///< The activation of the gate.
-  bool head_norms = false, post_norms = false;  ///< Additional norms; see Architecture.
+  bool tied = false;       ///< the output matrix is the token embedding
+  Gate gate = Gate::silu;  ///< The activation of the gate.
+  /// The norms of a layer; see Architecture.
+  bool head_norms = false, projection_norms = false, input_norms = true, post_norms = false;
   /// The embedding, the attention scores and the logits are multiplied by these factors.
   float embedding_scale = 1, attention_scale = 1, logit_scale = 1;
   /// The outputs of layers are multiplied by this factor before they are added to the residual stream.

@@ -32,7 +32,8 @@ class ConfigReader {
       bad("general.architecture", what, "Supported architectures: " + architecture_names());
     }
     c.rotary.pairs = kind->pairs, c.gate = kind->gate;
-    c.head_norms = kind->head_norms, c.post_norms = kind->post_norms;
+    c.head_norms = kind->head_norms, c.projection_norms = kind->projection_norms;
+    c.input_norms = kind->input_norms, c.post_norms = kind->post_norms;
     prefix_ = c.architecture + ".";
     c.name = file_.get_or<std::string>("general.name", file_.name());
     c.context_length = count("context_length", 1 << 30);
@@ -174,7 +175,6 @@ class ConfigReader {
     c.layer_kinds.resize(static_cast<std::size_t>(c.layers));
     for (std::int64_t i = 0; i < c.layers && kind.fixed_period > 0; ++i)
       c.layer_kinds[static_cast<std::size_t>(i)].rotates = (i + 1) % kind.fixed_period != 0;
-    c.local_rotary = c.rotary;
     if (kind.window_period == 0) {  // llama.cpp ignores the window for these architectures, too
       if (const std::string key = prefix_ + "attention.sliding_window"; !is_array(key))
         c.ignored_window = file_.get_or<std::int64_t>(key, 0);
@@ -194,9 +194,11 @@ class ConfigReader {
       for (std::int64_t i = 0; i < c.layers; ++i) each.push_back(period <= 1 || i % period < period - 1);
     }
     for (std::size_t i = 0; i < each.size(); ++i) c.layer_kinds[i].window = each[i] ? window : 0;
-    if (kind.local_base > 0) {  // layers with a window are not scaled
-      c.local_rotary.base = number("rope.freq_base_swa", kind.local_base, 1, 1e30f);
-      c.local_rotary.scale = c.local_rotary.magnitude = 1;
+    if (kind.unscaled_windows) {
+      const float base = kind.local_base > 0 ? kind.local_base : c.rotary.base;
+      c.local_rotary = c.rotary;
+      c.local_rotary->base = number("rope.freq_base_swa", base, 1, 1e30f);
+      c.local_rotary->scale = c.local_rotary->magnitude = 1;
     }
   }
 
@@ -264,7 +266,7 @@ class ConfigReader {
     if (kind.sections) of_kind.insert({"rope.dimension_sections", "n_deepstack_layers"});
     if (kind.caps) of_kind.insert({"attn_logit_softcapping", "final_logit_softcapping"});
     if (kind.window_period > 0) of_kind.insert({"attention.sliding_window", "attention.sliding_window_pattern"});
-    if (kind.local_base > 0) of_kind.insert("rope.freq_base_swa");
+    if (kind.unscaled_windows) of_kind.insert("rope.freq_base_swa");
     static const std::set<std::string_view> harmless = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned",
                                                         "attention.layer_norm_epsilon", "attention.sliding_window"};
     static const std::set<std::string_view> harmless_as_zero = {"expert_count",
@@ -299,7 +301,7 @@ class ConfigReader {
                                                   "rope_factors_long.weight", "rope_factors_short.weight"};
     for (std::int64_t i = 0; i < c.layers; ++i) {
       const std::string p = "blk." + std::to_string(i) + ".";
-      std::vector<const char*> names = {"attn_norm.weight", "attn_output.weight", "attn_output.bias", "ffn_norm.weight",
+      std::vector<const char*> names = {"attn_output.weight", "attn_output.bias",
                                         "attn_rot_embd.weight"};  // redundant: the metadata contains the same values
       const auto add = [&](std::initializer_list<const char*> more) { names.insert(names.end(), more); };
       if (file_.find_tensor(p + "attn_qkv.weight"))
@@ -311,7 +313,8 @@ class ConfigReader {
       else
         add({"ffn_up.weight", "ffn_down.weight", "ffn_up.bias", "ffn_down.bias"});
       if (file_.find_tensor(p + "ffn_gate.weight")) add({"ffn_gate.weight", "ffn_gate.bias"});
-      if (kind.head_norms) add({"attn_q_norm.weight", "attn_k_norm.weight"});
+      if (kind.input_norms) add({"attn_norm.weight", "ffn_norm.weight"});
+      if (kind.head_norms || kind.projection_norms) add({"attn_q_norm.weight", "attn_k_norm.weight"});
       if (kind.post_norms) add({"post_attention_norm.weight", "post_ffw_norm.weight"});
       for (const char* name : names) tensors.insert(p + name);
     }

@@ -22,6 +22,22 @@ Array plus(Array y, const std::optional<Array>& bias, std::int64_t begin, std::i
   return bias ? y + bias->slice(0, begin, begin + count) : std::move(y);
 }
 
+/// Normalises queries and keys over all heads together, which the kernel of a head cannot. Returns queries, keys and
+/// values with their biases added, and removes the norms and the bias from `how`.
+std::array<Array, 3> normalised_projections(std::span<const Array> parts, HeadOptions& how) {
+  const std::int64_t queries = how.heads * how.head_size, shared = how.key_heads * how.head_size;
+  const auto columns = [&](std::int64_t begin, std::int64_t count) {
+    return plus(columns_of(parts, begin, count), how.bias, begin, count);
+  };
+  const std::array<Array, 3> out = {tessera::rms_norm(columns(0, queries), *how.query_norm, how.epsilon),
+                                    tessera::rms_norm(columns(queries, shared), *how.key_norm, how.epsilon),
+                                    columns(queries + shared, shared)};
+  how.query_norm.reset(), how.key_norm.reset(), how.bias.reset();
+  return out;
+}
+
+bool has_projection_norms(const HeadOptions& how) { return how.query_norm && how.query_norm->size() != how.head_size; }
+
 }  // namespace
 
 bool combines_operations(const Tiles& tiles) { return !tiles.vectors && thread_context.array_observer == nullptr; }
@@ -53,6 +69,11 @@ AddNorm add_rms_norm(const Array& x, const std::optional<Array>& y, const Array&
 }
 
 std::array<Array, 3> rotate_heads(std::span<const Array> parts, const HeadOptions& how, const Position& position) {
+  if (has_projection_norms(how)) {
+    HeadOptions rest = how;
+    const std::array<Array, 3> normalised = normalised_projections(parts, rest);
+    return rotate_heads(normalised, rest, position);
+  }
   const std::int64_t size = how.head_size, queries = how.heads * size, shared = how.key_heads * size;
   const auto rows = [&](std::int64_t begin, std::int64_t heads, const std::optional<Array>& norm, bool rotates) {
     const Array x = columns_of(parts, begin, heads * size);
@@ -67,6 +88,11 @@ std::array<Array, 3> rotate_heads(std::span<const Array> parts, const HeadOption
 Array rotate_and_store(std::span<const Array> parts, const HeadOptions& how, const Position& position, Array& keys,
                        Array& values) {
   require_consecutive("rotate_and_store", position);
+  if (has_projection_norms(how)) {
+    HeadOptions rest = how;
+    const std::array<Array, 3> normalised = normalised_projections(parts, rest);
+    return rotate_and_store(normalised, rest, position, keys, values);
+  }
   const std::int64_t size = how.head_size, queries = how.heads * size, shared = how.key_heads * size;
   const std::array<Array, 3> qkv = {columns_of(parts, 0, queries), columns_of(parts, queries, shared),
                                     columns_of(parts, queries + shared, shared)};

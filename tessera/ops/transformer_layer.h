@@ -28,7 +28,8 @@ struct HeadOptions {
   std::int64_t heads = 1, key_heads = 1, head_size = 64;
   std::optional<Rotary> rotary = {};  ///< none: queries and keys are not rotated
   std::optional<Array> bias = {};     ///< f32, added to queries, keys and values: ((heads + 2 key_heads) head_size,)
-  std::optional<Array> query_norm = {}, key_norm = {};  ///< both or none: rms_norm of each head, before the rotation
+  /// Both or none: rms_norm before the rotation, of each head (head_size,) or of all heads together (heads head_size,).
+  std::optional<Array> query_norm = {}, key_norm = {};
   float epsilon = 1e-5f;
 };
 /// The columns of `parts` together are the queries, keys and values of each token; each of the three is inside one
