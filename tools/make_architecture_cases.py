@@ -41,6 +41,7 @@ WINDOWS = dict(sliding_window=8, head_dim=16)
 EXPERTS = dict(num_local_experts=8, num_experts=8, num_experts_per_tok=3, intermediate_size=64, moe_intermediate_size=32,
                rope_parameters=THETA)
 SCALES = dict(embedding_multiplier=2.5, residual_multiplier=0.3, attention_multiplier=0.4, logits_scaling=3.0)
+PARTIAL = dict(THETA, partial_rotary_factor=0.5)
 # The columns are name, class, differences from SIZES, number of tokens and cache size.
 CASES = [
     ("Llama 2", "Llama", dict(head_dim=8, rope_parameters=THETA), 24, 64),
@@ -82,6 +83,8 @@ CASES = [
     ("OLMo 3", "Olmo3", dict(num_hidden_layers=5, sliding_window=8, rope_parameters=dict(
         full_attention=dict(rope_type="yarn", rope_theta=1000.0, factor=4.0, original_max_position_embeddings=64),
         sliding_attention=dict(rope_type="default", rope_theta=1000.0))), 40, 64),
+    ("GLM 4 0414", "Glm4", dict(head_dim=16, attention_bias=True, rope_parameters=PARTIAL), 24, 64),
+    ("GLM 4", "Glm", dict(head_dim=8, attention_bias=True, rms_norm_eps=1e-5, rope_parameters=PARTIAL), 24, 64),
 ]
 # These names use the vision class, because its text part has the same weights. (llama.cpp would not rotate the last pairs if
 # the sections of Qwen 3 VL differed by more.)

@@ -57,6 +57,8 @@ constexpr std::array architectures = {
                  .post_norms = true,
                  .window_period = 4,
                  .unscaled_windows = true},
+    Architecture{.name = "glm4", .models = "GLM 4 (dense)", .pairs = RotaryPairs::adjacent, .post_norms = true},
+    Architecture{.name = "chatglm", .models = "ChatGLM 3, GLM 4 9B", .pairs = RotaryPairs::adjacent},
 };
 
 // Unsupported architectures, with names from llama.cpp's src/llama-arch.cpp.
