@@ -85,6 +85,10 @@ CASES = [
         sliding_attention=dict(rope_type="default", rope_theta=1000.0))), 40, 64),
     ("GLM 4 0414", "Glm4", dict(head_dim=16, attention_bias=True, rope_parameters=PARTIAL), 24, 64),
     ("GLM 4", "Glm", dict(head_dim=8, attention_bias=True, rms_norm_eps=1e-5, rope_parameters=PARTIAL), 24, 64),
+    ("Qwen 2 MoE", "Qwen2Moe", dict(EXPERTS, shared_expert_intermediate_size=HIDDEN), 24, 64),
+    ("OLMoE", "Olmoe", dict(EXPERTS, num_key_value_heads=4), 24, 64),
+    ("Granite 3 MoE", "GraniteMoe", dict(SCALES, **EXPERTS), 24, 64),
+    ("Granite MoE, shared", "GraniteMoeShared", dict(SCALES, **EXPERTS, shared_intermediate_size=HIDDEN), 24, 64),
 ]
 # These names use the vision class, because its text part has the same weights. (llama.cpp would not rotate the last pairs if
 # the sections of Qwen 3 VL differed by more.)

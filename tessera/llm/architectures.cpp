@@ -21,6 +21,12 @@ constexpr std::array architectures = {
                  .pairs = RotaryPairs::adjacent,
                  .temperature = true},
     Architecture{.name = "qwen2", .models = "Qwen 2 and 2.5"},
+    Architecture{.name = "qwen2moe",
+                 .models = "Qwen 1.5 and 2 (mixture of experts)",
+                 .experts = true,
+                 .unnormalised = true,
+                 .shared_expert = true,
+                 .shared_gate = true},
     Architecture{.name = "qwen2vl", .models = "Qwen 2 and 2.5 VL (text)", .sections = true},
     Architecture{.name = "qwen3", .models = "Qwen 3 (dense)", .head_norms = true},
     Architecture{.name = "qwen3moe", .models = "Qwen 3 (mixture of experts)", .head_norms = true, .experts = true},
@@ -50,6 +56,12 @@ constexpr std::array architectures = {
                  .layers_of_wide_scale = 62},
     Architecture{
         .name = "granite", .models = "Granite 3 and 4 (dense)", .pairs = RotaryPairs::adjacent, .scales = true},
+    Architecture{.name = "granitemoe",
+                 .models = "Granite 3 (mixture of experts)",
+                 .pairs = RotaryPairs::adjacent,
+                 .scales = true,
+                 .experts = true,
+                 .shared_expert = true},
     Architecture{.name = "olmo2",
                  .models = "OLMo 2 and 3",
                  .projection_norms = true,
@@ -57,6 +69,7 @@ constexpr std::array architectures = {
                  .post_norms = true,
                  .window_period = 4,
                  .unscaled_windows = true},
+    Architecture{.name = "olmoe", .models = "OLMoE", .projection_norms = true, .experts = true, .unnormalised = true},
     Architecture{.name = "glm4", .models = "GLM 4 (dense)", .pairs = RotaryPairs::adjacent, .post_norms = true},
     Architecture{.name = "chatglm", .models = "ChatGLM 3, GLM 4 9B", .pairs = RotaryPairs::adjacent},
 };
@@ -67,9 +80,9 @@ struct Absent {
 };
 constexpr std::array absent = {
     Absent{"this kind of mixture of experts is not supported",
-           " llama4 mistral4 qwen2moe qwen3vlmoe qwen35moe phimoe deepseek deepseek2 deepseek32 deepseek4 "
+           " llama4 mistral4 qwen3vlmoe qwen35moe phimoe deepseek deepseek2 deepseek32 deepseek4 "
            "gpt-oss "
-           "dbrx grok arctic olmoe glm4moe glm-dsa granitemoe ernie4_5-moe hunyuan-moe bailingmoe bailingmoe2 dots1 "
+           "dbrx grok arctic glm4moe glm-dsa ernie4_5-moe hunyuan-moe bailingmoe bailingmoe2 dots1 "
            "exaone-moe afmoe grovemoe smallthinker minimax-m2 minimax-m3 cohere2moe lfm2moe mimo2 step35 kimi-k3 "},
     Absent{"recurrent layers (state-space or linear attention) are not supported",
            " mamba mamba2 jamba falcon-h1 nemotron_h nemotron_h_moe granitehybrid plamo2 rwkv6 rwkv6qwen2 rwkv7 arwkv7 "

@@ -36,8 +36,11 @@ struct Architecture {
   /// Positions may consist of time, height and width, and the metadata assigns rotary pairs to each of them. For text,
   /// all three are equal, and the result is the same as with one-dimensional positions.
   bool sections = false;
-  bool experts = false;      ///< feed-forward layers may consist of experts
-  bool temperature = false;  ///< queries may be scaled by a function of their position
+  bool experts = false;        ///< feed-forward layers may consist of experts
+  bool unnormalised = false;   ///< weights of experts are a softmax over all experts, not only over those of a token
+  bool shared_expert = false;  ///< layers of experts may contain an expert that all tokens use
+  bool shared_gate = false;    ///< the output of this expert is multiplied by a sigmoid
+  bool temperature = false;    ///< queries may be scaled by a function of their position
 };
 
 std::span<const Architecture> known_architectures();  ///< All supported architectures.

@@ -16,10 +16,13 @@ namespace tessera {
 struct Llama::Layer {
   std::optional<Array> attention_norm, feed_forward_norm, query_norm, key_norm, attention_post_norm,
       feed_forward_post_norm;
-  std::vector<Weight> qkv;      ///< one to three weights whose rows together are those of queries, keys and values
-  std::vector<Weight> gate_up;  ///< one or two weights whose rows together are those of the gate and its partner
+  std::vector<Weight> qkv;  ///< one to three weights whose rows together are those of queries, keys and values
+  /// One or two weights whose rows together are those of the gate and its partner. In a layer of experts, they belong
+  /// to the expert that all tokens use, or there are none.
+  std::vector<Weight> gate_up;
   Weight attention_output, down;
-  std::optional<ops::Experts> experts;  ///< instead of gate_up and down
+  std::optional<ops::Experts> experts;
+  std::optional<Array> shared_gate;  ///< (width,): a product with it gates the output of the expert of all tokens
   std::optional<Array> qkv_bias, gate_up_bias, output_bias, down_bias;
   Rotary rotary;
   std::optional<Array> long_factors;  ///< used instead of rotary's factors for long texts
@@ -163,7 +166,13 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
                                tensors.matrix(p + "ffn_gate_inp.weight", c.experts, c.width),
                                experts("ffn_gate_exps.weight", c.expert_hidden, c.width),
                                experts("ffn_up_exps.weight", c.expert_hidden, c.width),
-                               experts("ffn_down_exps.weight", c.width, c.expert_hidden)};
+                               experts("ffn_down_exps.weight", c.width, c.expert_hidden),
+                               c.unnormalised};
+      if (c.shared_hidden > 0) {
+        load_all({{"ffn_gate_shexp", c.shared_hidden}, {"ffn_up_shexp", c.shared_hidden}}, l.gate_up, l.gate_up_bias);
+        l.down = tensors.matrix(p + "ffn_down_shexp.weight", c.width, c.shared_hidden);
+        if (c.shared_gate) l.shared_gate = tensors.vector(p + "ffn_gate_inp_shexp.weight", c.width);
+      }
     } else {
       load_all(tensors.has(p + "ffn_gate.weight") ? Parts{{"ffn_gate", c.hidden}, {"ffn_up", c.hidden}}
                                                   : Parts{{"ffn_up", 2 * c.hidden}},
@@ -228,13 +237,11 @@ void Llama::for_each_part(const Use& use) const {
     for (const auto* weights : {&l.qkv, &l.gate_up})
       for (const Weight& w : *weights) use(w);
     use(l.attention_output);
-    if (l.experts)
-      use(l.experts->router), use(l.experts->gate), use(l.experts->up), use(l.experts->down);
-    else
-      use(l.down);
+    if (l.experts) use(l.experts->router), use(l.experts->gate), use(l.experts->up), use(l.experts->down);
+    if (l.down.valid()) use(l.down);
     for (const auto* some :
          {&l.qkv_bias, &l.gate_up_bias, &l.output_bias, &l.down_bias, &l.query_norm, &l.key_norm, &l.attention_norm,
-          &l.feed_forward_norm, &l.attention_post_norm, &l.feed_forward_post_norm})
+          &l.feed_forward_norm, &l.attention_post_norm, &l.feed_forward_post_norm, &l.shared_gate})
       if (*some) use(**some);
   }
 }
@@ -318,11 +325,14 @@ Array Llama::attend(const Layer& l, ops::LinearInput& x, std::size_t i, const Pa
 
 Array Llama::feed_forward(const Layer& l, ops::LinearInput& x) const {
   Array y;
-  if (l.experts) {
-    y = ops::experts_layer(x, *l.experts, config_.gate);
-  } else {
+  if (!l.gate_up.empty()) {
     ops::LinearInput gated = ops::gate(x, l.gate_up, l.gate_up_bias, config_.gate, l.down);
     y = with(ops::linear(gated, {&l.down, 1})[0], l.down_bias);
+  }
+  if (l.shared_gate) y = y * sigmoid(sum(x.rows().value() * *l.shared_gate, {1}, true));
+  if (l.experts) {
+    const Array routed = ops::experts_layer(x, *l.experts, config_.gate);
+    y = l.gate_up.empty() ? routed : routed + y;
   }
   return l.feed_forward_post_norm ? rms_norm(y, *l.feed_forward_post_norm, config_.norm_epsilon) : y;
 }
@@ -351,7 +361,7 @@ Array Llama::run_part(const Part& part, const Array& input, const Past& past, co
     const Layer& l = layers_[i];
     ops::LinearInput h = prepared(l.attention_norm, l.qkv);
     y = attend(l, h, i, past, temperatures);
-    ops::LinearInput f = prepared(l.feed_forward_norm, l.gate_up);  // rows, if there are experts
+    ops::LinearInput f = prepared(l.feed_forward_norm, l.experts ? std::span<const Weight>() : l.gate_up);
     y = feed_forward(l, f);
   }
   if (part.end < layers_.size()) return x + *y;

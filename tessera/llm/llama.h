@@ -50,10 +50,12 @@ struct LlamaConfig {
   float temperature_scale = 0;
   /// Mixture of experts: the number of experts of a layer, how many of them a token uses, and their width. 0: none.
   std::int64_t experts = 0, used_experts = 0, expert_hidden = 0;
-  bool tied = false;       ///< the output matrix is the token embedding
-  Gate gate = Gate::silu;  ///< The activation of the gate.
-  /// The norms of a layer; see Architecture.
-  bool head_norms = false, projection_norms = false, input_norms = true, post_norms = false;
+  std::int64_t shared_hidden = 0;  ///< width of the expert that all tokens use; 0: none
+  bool tied = false;               ///< the output matrix is the token embedding
+  Gate gate = Gate::silu;          ///< The activation of the gate.
+  /// The norms of a layer, and details of experts; see Architecture.
+  bool head_norms = false, projection_norms = false, input_norms = true, post_norms = false, unnormalised = false,
+       shared_gate = false;
   /// The embedding, the attention scores and the logits are multiplied by these factors.
   float embedding_scale = 1, attention_scale = 1, logit_scale = 1;
   /// The outputs of layers are multiplied by this factor before they are added to the residual stream.

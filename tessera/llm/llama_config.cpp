@@ -63,7 +63,7 @@ class ConfigReader {
     read_scaling(c);
     read_kind(c, *kind);
     if (kind->scales) read_scales(c);
-    if (kind->experts) read_experts(c);
+    if (kind->experts) read_experts(c, *kind);
     const GgufTensor& embedding = file_.tensor("token_embd.weight");
     c.vocabulary = embedding.dims.size() == 2 ? static_cast<std::int64_t>(embedding.dims[1]) : 0;
     c.tied = file_.find_tensor("output.weight") == nullptr;
@@ -117,14 +117,18 @@ class ConfigReader {
       for (LlamaConfig::Layer& l : c.layer_kinds) l.rotates = false;
   }
 
-  // Each token uses the experts with the largest logits, with the softmax of these logits as weights. Other kinds of
-  // routing have keys that are not supported.
-  void read_experts(LlamaConfig& c) const {
+  // Each token uses the experts with the largest logits, and the weights are a softmax of these logits or of all
+  // logits. Other kinds of routing have keys that are not supported.
+  void read_experts(LlamaConfig& c, const Architecture& kind) const {
     if (file_.get_or<std::int64_t>(prefix_ + "expert_count", 0) == 0) return;
     c.experts = count("expert_count", 4096);
     c.used_experts = count("expert_used_count", c.experts);
     c.expert_hidden =
         file_.has(prefix_ + "expert_feed_forward_length") ? count("expert_feed_forward_length", 1 << 22) : c.hidden;
+    c.unnormalised = kind.unnormalised, c.shared_gate = kind.shared_gate;
+    const std::string shared = "expert_shared_feed_forward_length";
+    if (kind.shared_expert && file_.get_or<std::int64_t>(prefix_ + shared, kind.shared_gate) != 0)
+      c.shared_hidden = file_.has(prefix_ + shared) ? count(shared, 1 << 22) : c.hidden;
   }
 
   // YaRN (Peng et al. 2023): rotary pairs that turn many times within the original context keep their frequency. The
@@ -262,6 +266,7 @@ class ConfigReader {
                  "rope.scaling.yarn_log_multiplier"};
     if (kind.temperature) of_kind.insert("attention.temperature_scale");
     if (c.experts > 0) of_kind.insert({"expert_count", "expert_used_count", "expert_feed_forward_length"});
+    if (kind.shared_expert) of_kind.insert("expert_shared_feed_forward_length");
     if (kind.scales) of_kind.insert({"attention.scale", "embedding_scale", "residual_scale", "logit_scale"});
     if (kind.sections) of_kind.insert({"rope.dimension_sections", "n_deepstack_layers"});
     if (kind.caps) of_kind.insert({"attn_logit_softcapping", "final_logit_softcapping"});
@@ -313,6 +318,8 @@ class ConfigReader {
       else
         add({"ffn_up.weight", "ffn_down.weight", "ffn_up.bias", "ffn_down.bias"});
       if (file_.find_tensor(p + "ffn_gate.weight")) add({"ffn_gate.weight", "ffn_gate.bias"});
+      if (c.shared_hidden > 0) add({"ffn_gate_shexp.weight", "ffn_up_shexp.weight", "ffn_down_shexp.weight"});
+      if (c.shared_hidden > 0 && c.shared_gate) add({"ffn_gate_inp_shexp.weight"});
       if (kind.input_norms) add({"attn_norm.weight", "ffn_norm.weight"});
       if (kind.head_norms || kind.projection_norms) add({"attn_q_norm.weight", "attn_k_norm.weight"});
       if (kind.post_norms) add({"post_attention_norm.weight", "post_ffw_norm.weight"});

@@ -24,7 +24,10 @@ std::optional<std::size_t> layer_of(std::string_view name) {
 
 /// Matrices with the same columns whose products are needed together.
 constexpr std::pair<std::string_view, std::string_view> joined_pairs[] = {
-    {".attn_q.weight", ".attn_k.weight"}, {".attn_k.weight", ".attn_v.weight"}, {".ffn_gate.weight", ".ffn_up.weight"}};
+    {".attn_q.weight", ".attn_k.weight"},
+    {".attn_k.weight", ".attn_v.weight"},
+    {".ffn_gate.weight", ".ffn_up.weight"},
+    {".ffn_gate_shexp.weight", ".ffn_up_shexp.weight"}};
 
 /// Returns the tensor whose name is `name` with its ending `from` replaced by `to`.
 const GgufTensor* other_part(const GgufFile& file, std::string_view name, std::string_view from, std::string_view to) {
@@ -54,7 +57,8 @@ TensorLoader::TensorLoader(const GgufFile& file, std::span<const Device> layers,
   for (const GgufTensor& t : file.tensors()) {
     total_ += t.bytes;
     const auto format = weight_format(t.type);
-    if ((t.dims.size() != 2 && t.dims.size() != 3) || !format || joins(file, t.name)) continue;
+    const bool matrix = t.elements != t.dims[0] && t.dims.size() <= 3;
+    if (!matrix || !format || joins(file, t.name)) continue;
     auto rows = static_cast<std::int64_t>(t.elements / t.dims[0]);
     for (const GgufTensor* next = follower(file, t.name); next && joins(file, next->name);
          next = follower(file, next->name))
@@ -157,7 +161,8 @@ void TensorLoader::wrong(const GgufTensor& t, const std::string& what, const std
 
 const GgufTensor& TensorLoader::checked(const std::string& name, const Shape& dims) {
   const GgufTensor& t = file_.tensor(name);
-  const Shape have(t.dims.begin(), t.dims.end());
+  Shape have(t.dims.begin(), t.dims.end());
+  while (have.size() > dims.size() && have.back() == 1) have.pop_back();  // ggml does not distinguish them
   if (have != dims)
     wrong(t, "the tensor's dimensions are " + to_string(have) + ", but the metadata requires " + to_string(dims), "");
   // `done_` may exceed the total, because a tied embedding is loaded twice if it is on two devices.

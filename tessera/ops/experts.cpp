@@ -57,21 +57,22 @@ Array grouped_outputs(const Array& rows, const Experts& e, Gate kind, const Grou
 
 }  // namespace
 
-Routing choose_experts(const Array& logits, std::int64_t used) {
+Routing choose_experts(const Array& logits, std::int64_t used, bool unnormalised) {
   const std::int64_t tokens = logits.shape(0);
   Routing out{Array::empty({tokens, used}, DType::i32, logits.device()),
               Array::empty({tokens, used}, DType::f32, logits.device())};
   if (out.ids.size() == 0) return out;
-  static auto& kernel = *new Kernel(trace_choose_experts());
-  kernel.launch({static_cast<std::uint64_t>(tokens), 1, 1},
-                {logits.as_contiguous().view(), out.ids.view(), out.weights.view(),
-                 LaunchArgument::index(logits.shape(1)), LaunchArgument::index(used)});
+  static auto& family = *new KernelFamily<ChooseExpertsSpec>(trace_choose_experts);
+  family({unnormalised})
+      .launch({static_cast<std::uint64_t>(tokens), 1, 1},
+              {logits.as_contiguous().view(), out.ids.view(), out.weights.view(),
+               LaunchArgument::index(logits.shape(1)), LaunchArgument::index(used)});
   return out;
 }
 
 Array experts_layer(LinearInput& x, const Experts& e, Gate kind) {
   const Array& rows = x.rows().value();
-  const Routing routing = choose_experts(linear_experts(x, e.router, 1, {}), e.used);
+  const Routing routing = choose_experts(linear_experts(x, e.router, 1, {}), e.used, e.unnormalised);
   const std::int64_t tokens = x.tokens(), width = e.down.rows() / e.count;
   Array out = Array::empty({tokens, width}, DType::f32, rows.device());
   if (out.size() == 0) return out;

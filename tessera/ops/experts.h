@@ -12,23 +12,30 @@ struct Experts {
   Weight router;                     ///< (experts, width)
   Weight gate, up;                   ///< (experts * hidden, width)
   Weight down;                       ///< (experts * width, hidden)
+  bool unnormalised = false;         ///< see choose_experts
 };
 
 /// The experts of each token.
 struct Routing {
   Array ids;      ///< i32 (tokens, used): the experts with the largest logits, in descending order
-  Array weights;  ///< f32 (tokens, used): the softmax of these logits
+  Array weights;  ///< f32 (tokens, used): the softmax of these logits, or their part of the softmax of all logits
 };
 /// Chooses experts by their logits, f32 (tokens, experts). Of equal logits, the one of the lower id comes first. If all
-/// logits of a token are NaN, so are its weights.
-Routing choose_experts(const Array& logits, std::int64_t used);
+/// logits of a token are NaN, so are its weights. The weights of a token add up to 1. If they are `unnormalised`, the
+/// weights of all experts would add up to 1.
+Routing choose_experts(const Array& logits, std::int64_t used, bool unnormalised = false);
 
 /// Returns the outputs of a layer, f32 (tokens, width): for each token, the sum of the outputs of its experts, times
 /// their weights. Requires rows of `x`. If there are many tokens, it waits until their experts are known on the host,
 /// and reads each expert once for all of its tokens.
 Array experts_layer(LinearInput& x, const Experts& experts, Gate kind);
 
-ir::Function trace_choose_experts();
+struct ChooseExpertsSpec {
+  bool unnormalised = false;
+  friend bool operator==(const ChooseExpertsSpec&, const ChooseExpertsSpec&) = default;
+  std::size_t hash() const { return unnormalised; }
+};
+ir::Function trace_choose_experts(const ChooseExpertsSpec& spec);
 /// The sum of the rows of each token. If `placed`, the numbers of these rows are in a buffer; otherwise they are
 /// consecutive.
 struct CombineExpertsSpec {

@@ -7,8 +7,8 @@
 namespace tessera::ops {
 
 // One thread for each token. It finds the experts one after the other, each in one pass over the logits.
-ir::Function trace_choose_experts() {
-  ir::Builder builder("choose_experts", ir::KernelKind::map);
+ir::Function trace_choose_experts(const ChooseExpertsSpec& spec) {
+  ir::Builder builder(spec.unnormalised ? "choose_experts_unnormalised" : "choose_experts", ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
   const auto logits = ir::buffer_param("logits", DType::f32, ir::Access::read);
   const auto ids = ir::buffer_param("ids", DType::i32, ir::Access::read_write);
@@ -30,10 +30,13 @@ ir::Function trace_choose_experts() {
     last.set(best.get()), last_id.set(id.get());
     largest.set(ir::select(i == 0, best.get(), largest.get()));
     const ir::Value weight = ir::exp(best.get() - largest.get());
-    total.set(total.get() + weight);
+    if (!spec.unnormalised) total.set(total.get() + weight);
     ids.store(token * used + i, ir::select(id.get() < 0, ir::cast(DType::i32, i), id.get()));
     weights.store(token * used + i, weight);
   });
+  if (spec.unnormalised)
+    ir::for_(0, experts,
+             [&](ir::Value e) { total.set(total.get() + ir::exp(logits.load(token * experts + e) - largest.get())); });
   ir::for_(0, used, [&](ir::Value i) {
     const ir::Value at = token * used + i;
     weights.store(at, weights.load(at) / total.get());

@@ -129,7 +129,7 @@ TEST(Architectures, RejectUnknownKeysTensorsAndArchitectures) {
     const std::string key = "general.architecture";
     expect_contains(refused(writer_of(c, key, std::string("mamba"))),
                     {name, key, "mamba", "gemma2", "recurrent layers"});
-    expect_contains(refused(writer_of(c, key, std::string("qwen2moe"))), {name, key, "qwen2moe", "experts"});
+    expect_contains(refused(writer_of(c, key, std::string("deepseek2"))), {name, key, "deepseek2", "experts"});
     expect_contains(refused(writer_of(c, key, std::string("nonesuch"))), {name, key, "nonesuch", "mistral3"});
   }
 }

@@ -60,7 +60,8 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
       add("embedding_rows_" + format + "_" + text(ids), trace_gather({weight, ids}));
   }
 
-  add("choose_experts", trace_choose_experts());
+  for (const bool unnormalised : {false, true})
+    add(unnormalised ? "choose_experts_unnormalised" : "choose_experts", trace_choose_experts({unnormalised}));
   for (const bool placed : {false, true})
     add(placed ? "combine_experts_placed" : "combine_experts", trace_combine_experts({placed}));
 
