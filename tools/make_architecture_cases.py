@@ -88,17 +88,24 @@ CASES = [
     ("Qwen 2 MoE", "Qwen2Moe", dict(EXPERTS, shared_expert_intermediate_size=HIDDEN), 24, 64),
     ("OLMoE", "Olmoe", dict(EXPERTS, num_key_value_heads=4), 24, 64),
     ("Granite 3 MoE", "GraniteMoe", dict(SCALES, **EXPERTS), 24, 64),
+    ("EXAONE 4", "Exaone4", dict(head_dim=8, sliding_window=None, layer_types=["full_attention"] * LAYERS,
+                                 rope_parameters=THETA), 24, 64),
+    ("EXAONE 4, windows", "Exaone4", dict(head_dim=8, sliding_window=8, num_hidden_layers=5, rope_parameters=dict(
+        rope_type="llama3", rope_theta=5000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+        original_max_position_embeddings=64)), 40, 64),
+    ("ERNIE 4.5", "Ernie4_5", dict(head_dim=8, rope_parameters=THETA), 24, 64),
     ("Granite MoE, shared", "GraniteMoeShared", dict(SCALES, **EXPERTS, shared_intermediate_size=HIDDEN), 24, 64),
 ]
 # These names use the vision class, because its text part has the same weights. (llama.cpp would not rotate the last pairs if
 # the sections of Qwen 3 VL differed by more.)
 SEEING = {"Qwen 2.5 VL": "Qwen2_5_VL", "Qwen 3 VL": "Qwen3VL"}
-POST_NORMED = ("Gemma2", "Gemma3", "Olmo2", "Olmo3")
+POST_NORMED = ("Gemma2", "Gemma3", "Olmo2", "Olmo3", "Exaone4")
 # The converter makes each pair of elements adjacent that is rotated together.
 PERMUTED = ("Llama", "Mistral", "Ministral3", "SmolLM3", "Mixtral", "Granite", "GraniteMoe", "GraniteMoeShared",
             "GraniteMoeHybrid")
-# llama.cpp deviates for these: it computes gelu from an f16 table, and ignores Phi's windows.
-LLAMA_CPP_BOUND = {"Gemma": 3e-3, "Gemma 2": 3e-3, "Gemma 3": 3e-3, "Phi 3, window": None}
+# llama.cpp deviates for these: it computes gelu from an f16 table, and ignores the windows of Phi, and of EXAONE unless a
+# model has 64 layers.
+LLAMA_CPP_BOUND = {"Gemma": 3e-3, "Gemma 2": 3e-3, "Gemma 3": 3e-3, "Phi 3, window": None, "EXAONE 4, windows": None}
 BOUND = 1e-5
 
 NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",

@@ -71,6 +71,14 @@ constexpr std::array architectures = {
                  .unscaled_windows = true},
     Architecture{.name = "olmoe", .models = "OLMoE", .projection_norms = true, .experts = true, .unnormalised = true},
     Architecture{.name = "glm4", .models = "GLM 4 (dense)", .pairs = RotaryPairs::adjacent, .post_norms = true},
+    Architecture{.name = "exaone4",
+                 .models = "EXAONE 4",
+                 .head_norms = true,
+                 .input_norms = false,
+                 .post_norms = true,
+                 .window_period = 4,
+                 .rotates_windows = true},
+    Architecture{.name = "ernie4_5", .models = "ERNIE 4.5 (dense)", .pairs = RotaryPairs::adjacent},
     Architecture{.name = "chatglm", .models = "ChatGLM 3, GLM 4 9B", .pairs = RotaryPairs::adjacent},
 };
 

@@ -30,6 +30,7 @@ struct Architecture {
   std::int64_t window = 0;        ///< default window size in tokens, if it is not in the metadata
   float local_base = 0;           ///< rotary base of layers with a window; 0: same as other layers
   bool unscaled_windows = false;  ///< layers with a window have no rotary scaling
+  bool rotates_windows = false;   ///< in models with windows, only layers with a window have a rotary embedding
   std::int64_t fixed_period = 0;  ///< every n-th layer has no rotary embedding; 0: all layers have one
   /// Models with this number of layers divide attention scores by sqrt(width / heads), others by sqrt(head size).
   std::int64_t layers_of_wide_scale = 0;

@@ -197,7 +197,10 @@ class ConfigReader {
       const auto period = file_.get_or<std::int64_t>(pattern, kind.window_period);
       for (std::int64_t i = 0; i < c.layers; ++i) each.push_back(period <= 1 || i % period < period - 1);
     }
-    for (std::size_t i = 0; i < each.size(); ++i) c.layer_kinds[i].window = each[i] ? window : 0;
+    for (std::size_t i = 0; i < each.size(); ++i) {
+      c.layer_kinds[i].window = each[i] ? window : 0;
+      if (kind.rotates_windows && window > 0) c.layer_kinds[i].rotates = each[i];
+    }
     if (kind.unscaled_windows) {
       const float base = kind.local_base > 0 ? kind.local_base : c.rotary.base;
       c.local_rotary = c.rotary;
