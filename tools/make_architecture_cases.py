@@ -94,6 +94,9 @@ CASES = [
         rope_type="llama3", rope_theta=5000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
         original_max_position_embeddings=64)), 40, 64),
     ("ERNIE 4.5", "Ernie4_5", dict(head_dim=8, rope_parameters=THETA), 24, 64),
+    ("Command R", "Cohere", dict(logit_scale=0.3, tie_word_embeddings=True, rope_parameters=THETA), 24, 64),
+    ("Command R7B", "Cohere2", dict(logit_scale=0.3, rotary_pct=1.0, num_hidden_layers=5, sliding_window=8,
+                                    tie_word_embeddings=True, rope_parameters=THETA), 40, 64),
     ("Granite MoE, shared", "GraniteMoeShared", dict(SCALES, **EXPERTS, shared_intermediate_size=HIDDEN), 24, 64),
 ]
 # These names use the vision class, because its text part has the same weights. (llama.cpp would not rotate the last pairs if

@@ -20,9 +20,12 @@ struct Architecture {
   bool head_norms = false;                  ///< queries and keys are normalised per head, before rotation
   bool projection_norms = false;  ///< queries and keys are normalised over all heads together, before rotation
   bool input_norms = true;        ///< the inputs of attention and feed-forward layers are normalised
+  bool layer_norms = false;       ///< norms subtract the mean of a row
+  bool parallel = false;          ///< attention and feed-forward layers have the same input
   bool post_norms = false;        ///< the outputs of attention and feed-forward layers are normalised
   bool scaled_embedding = false;  ///< the embedding is multiplied by sqrt(width)
   bool scales = false;            ///< The metadata contains scales, for example of the residual stream.
+  bool scaled_logits = false;     ///< The metadata contains a factor of the logits.
   bool caps = false;              ///< attention scores and logits may be capped; the caps are in the metadata
   /// If greater than 1, every n-th layer attends to all tokens, and the other layers attend to a window of recent
   /// tokens. 1: all layers use a window. 0: no layer uses one.

@@ -134,7 +134,7 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
     tensors.to(device);
     if (c.input_norms) {
       l.attention_norm = tensors.vector(p + "attn_norm.weight", c.width);
-      l.feed_forward_norm = tensors.vector(p + "ffn_norm.weight", c.width);
+      if (!c.parallel) l.feed_forward_norm = tensors.vector(p + "ffn_norm.weight", c.width);
     }
     using Parts = std::vector<std::pair<std::string, std::int64_t>>;
     const auto load_all = [&](const Parts& parts, std::vector<Weight>& weights, std::optional<Array>& bias) {
@@ -353,12 +353,20 @@ Array Llama::run_part(const Part& part, const Array& input, const Past& past, co
       if (y) x = (x + *y).eval(), y.reset();
       return ops::LinearInput(x);
     }
-    ops::AddNorm both = ops::add_rms_norm(x, y, *norm, epsilon, next);
+    ops::AddNorm both = ops::add_rms_norm(x, y, *norm, epsilon, next, config_.layer_norms);
     x = std::move(both.sum), y.reset();
     return std::move(both.normalised);
   };
   for (std::size_t i = part.begin; i < part.end; ++i) {
     const Layer& l = layers_[i];
+    if (config_.parallel) {
+      std::vector<Weight> both = l.qkv;
+      both.insert(both.end(), l.gate_up.begin(), l.gate_up.end());
+      ops::LinearInput h = prepared(l.attention_norm, both);
+      const Array attended = attend(l, h, i, past, temperatures);
+      y = attended + feed_forward(l, h);
+      continue;
+    }
     ops::LinearInput h = prepared(l.attention_norm, l.qkv);
     y = attend(l, h, i, past, temperatures);
     ops::LinearInput f = prepared(l.feed_forward_norm, l.experts ? std::span<const Weight>() : l.gate_up);
@@ -367,7 +375,7 @@ Array Llama::run_part(const Part& part, const Array& input, const Past& past, co
   if (part.end < layers_.size()) return x + *y;
   if (past.states != nullptr) {
     const Array rows = take(x, past.states->rows) + take(*y, past.states->rows);
-    past.states->values = rms_norm(rows, output_norm_, epsilon);
+    past.states->values = rms_norm(config_.layer_norms ? ops::centred(rows) : rows, output_norm_, epsilon);
     if (config_.logit_scale != 1) past.states->values = past.states->values / config_.logit_scale;
   }
   if (wanted.rows && wanted.rows->size() == 0) return Array::zeros({0, config_.vocabulary}, DType::f32, part.device);

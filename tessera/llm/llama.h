@@ -54,8 +54,9 @@ struct LlamaConfig {
   bool tied = false;               ///< the output matrix is the token embedding
   Gate gate = Gate::silu;          ///< The activation of the gate.
   /// The norms of a layer, and details of experts; see Architecture.
-  bool head_norms = false, projection_norms = false, input_norms = true, post_norms = false, unnormalised = false,
-       shared_gate = false;
+  bool head_norms = false, projection_norms = false, input_norms = true, layer_norms = false, post_norms = false,
+       unnormalised = false, shared_gate = false;
+  bool parallel = false;  ///< attention and feed-forward layers have the same input
   /// The embedding, the attention scores and the logits are multiplied by these factors.
   float embedding_scale = 1, attention_scale = 1, logit_scale = 1;
   /// The outputs of layers are multiplied by this factor before they are added to the residual stream.

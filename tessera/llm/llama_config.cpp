@@ -34,6 +34,7 @@ class ConfigReader {
     c.rotary.pairs = kind->pairs, c.gate = kind->gate;
     c.head_norms = kind->head_norms, c.projection_norms = kind->projection_norms;
     c.input_norms = kind->input_norms, c.post_norms = kind->post_norms;
+    c.layer_norms = kind->layer_norms, c.parallel = kind->parallel;
     prefix_ = c.architecture + ".";
     c.name = file_.get_or<std::string>("general.name", file_.name());
     c.context_length = count("context_length", 1 << 30);
@@ -51,7 +52,8 @@ class ConfigReader {
     if (file_.has(prefix_ + "attention.value_length") && count("attention.value_length", 4096) != c.head_size)
       bad(prefix_ + "attention.value_length", "values must have the same size as keys", "");
     // With a smaller epsilon, the norm of a row of zeros would divide by 0.
-    c.norm_epsilon = number("attention.layer_norm_rms_epsilon", 1e-5f, 1e-30f, 1);
+    c.norm_epsilon =
+        number(c.layer_norms ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-5f, 1e-30f, 1);
     c.rotary.dimensions =
         file_.has(prefix_ + "rope.dimension_count") ? count("rope.dimension_count", 4096) : c.head_size;
     if (c.rotary.dimensions > c.head_size || c.rotary.dimensions % 2 != 0)
@@ -63,6 +65,7 @@ class ConfigReader {
     read_scaling(c);
     read_kind(c, *kind);
     if (kind->scales) read_scales(c);
+    if (kind->scaled_logits) c.logit_scale = number("logit_scale", 1, 1e-6f, 1e6f);
     if (kind->experts) read_experts(c, *kind);
     const GgufTensor& embedding = file_.tensor("token_embd.weight");
     c.vocabulary = embedding.dims.size() == 2 ? static_cast<std::int64_t>(embedding.dims[1]) : 0;
@@ -270,6 +273,7 @@ class ConfigReader {
     if (kind.temperature) of_kind.insert("attention.temperature_scale");
     if (c.experts > 0) of_kind.insert({"expert_count", "expert_used_count", "expert_feed_forward_length"});
     if (kind.shared_expert) of_kind.insert("expert_shared_feed_forward_length");
+    if (kind.scaled_logits) of_kind.insert("logit_scale");
     if (kind.scales) of_kind.insert({"attention.scale", "embedding_scale", "residual_scale", "logit_scale"});
     if (kind.sections) of_kind.insert({"rope.dimension_sections", "n_deepstack_layers"});
     if (kind.caps) of_kind.insert({"attn_logit_softcapping", "final_logit_softcapping"});
@@ -323,7 +327,8 @@ class ConfigReader {
       if (file_.find_tensor(p + "ffn_gate.weight")) add({"ffn_gate.weight", "ffn_gate.bias"});
       if (c.shared_hidden > 0) add({"ffn_gate_shexp.weight", "ffn_up_shexp.weight", "ffn_down_shexp.weight"});
       if (c.shared_hidden > 0 && c.shared_gate) add({"ffn_gate_inp_shexp.weight"});
-      if (kind.input_norms) add({"attn_norm.weight", "ffn_norm.weight"});
+      if (kind.input_norms) add({"attn_norm.weight"});
+      if (kind.input_norms && !kind.parallel) add({"ffn_norm.weight"});
       if (kind.head_norms || kind.projection_norms) add({"attn_q_norm.weight", "attn_k_norm.weight"});
       if (kind.post_norms) add({"post_attention_norm.weight", "post_ffw_norm.weight"});
       for (const char* name : names) tensors.insert(p + name);

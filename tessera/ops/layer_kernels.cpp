@@ -7,11 +7,11 @@
 
 namespace tessera::ops {
 
-std::optional<AddNormSpec> choose_add_norm(const Tiles& tiles, std::int64_t columns, bool adds,
-                                           const InputLayout& out) {
+std::optional<AddNormSpec> choose_add_norm(const Tiles& tiles, std::int64_t columns, bool adds, const InputLayout& out,
+                                           bool centres) {
   constexpr std::int64_t most_each = 8;
   if (columns % (out.quantised ? 32 : 4) != 0 || (out.quantised && tiles.subgroup < input_lanes)) return {};
-  AddNormSpec s{adds, 32, 1, out};
+  AddNormSpec s{adds, 32, 1, out, centres};
   while (s.threads < 256 && s.threads * 4 < columns) s.threads *= 2;
   while (s.threads < 1024 && s.threads * 4 * most_each < columns) s.threads *= 2;
   const std::int64_t each = ceil_div(columns, s.threads * 4);
@@ -23,6 +23,7 @@ std::optional<AddNormSpec> choose_add_norm(const Tiles& tiles, std::int64_t colu
 ir::Function trace_add_norm(const AddNormSpec& spec) {
   const int tile = static_cast<int>(spec.out.tokens);
   std::string name = spec.adds ? "add_rms_norm" : "rms_norm";
+  if (spec.centres) name += "_centred";
   name += spec.out.quantised ? "_quantise" : "_rows";
   if (tile > 1) name += "_tile" + std::to_string(tile);
   ir::Builder builder(name, ir::KernelKind::block, {spec.threads, 1, 1});
@@ -56,6 +57,13 @@ ir::Function trace_add_norm(const AddNormSpec& spec) {
       ir::if_(tile == 1 ? exists[s] : exists[s] && token < count, [&] {
         for (std::size_t i = 0; i < 4; ++i) sum.store(row + column[s] + static_cast<int>(i), v[4 * s + i]);
       });
+  }
+  if (spec.centres) {
+    ir::Value total = v[0];
+    for (std::size_t i = 1; i < v.size(); ++i) total = total + v[i];
+    const ir::Value mean = ir::block_sum(total) / ir::cast(DType::f32, columns);
+    for (std::size_t i = 0; i < v.size(); ++i)
+      v[i] = ir::select(exists[i / 4], v[i] - mean, ir::literal(DType::f32, 0));
   }
   ir::Value squares = v[0] * v[0];
   for (std::size_t i = 1; i < v.size(); ++i) squares = ir::fma(v[i], v[i], squares);

@@ -12,12 +12,14 @@ struct AddNormSpec {
   bool adds = false;  ///< false: there is only one row, and no sum is stored
   std::uint32_t threads = 256, each = 4;
   InputLayout out = {};
+  bool centres = false;  ///< the mean is subtracted before the sum is normalised
   friend bool operator==(const AddNormSpec&, const AddNormSpec&) = default;
-  std::size_t hash() const { return hash_of({adds, threads, each, out.bits()}); }
+  std::size_t hash() const { return hash_of({adds, threads, each, out.bits(), centres}); }
 };
 ir::Function trace_add_norm(const AddNormSpec& spec);
 /// Returns std::nullopt if a row is too long for a block's registers, or cannot be stored in `out`.
-std::optional<AddNormSpec> choose_add_norm(const Tiles& tiles, std::int64_t columns, bool adds, const InputLayout& out);
+std::optional<AddNormSpec> choose_add_norm(const Tiles& tiles, std::int64_t columns, bool adds, const InputLayout& out,
+                                           bool centres = false);
 
 /// Rotates queries and keys, and stores keys and values in a KV cache. One block per head and token.
 struct RotateStoreSpec {

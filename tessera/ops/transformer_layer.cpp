@@ -42,17 +42,19 @@ bool has_projection_norms(const HeadOptions& how) { return how.query_norm && how
 
 bool combines_operations(const Tiles& tiles) { return !tiles.vectors && thread_context.array_observer == nullptr; }
 
+Array centred(const Array& x) { return x - mean(x, {-1}, true); }
+
 AddNorm add_rms_norm(const Array& x, const std::optional<Array>& y, const Array& weight, float epsilon,
-                     std::span<const Weight> next) {
+                     std::span<const Weight> next, bool centres) {
   const std::int64_t tokens = x.shape(0), columns = x.shape(1);
   const Tiles tiles = tiles_of(x.device());
   const std::optional<InputLayout> layout = next.empty() ? InputLayout{} : common_layout(next, tokens);
   const auto spec = layout && combines_operations(tiles) && tokens > 0
-                        ? choose_add_norm(tiles, columns, y.has_value(), *layout)
+                        ? choose_add_norm(tiles, columns, y.has_value(), *layout, centres)
                         : std::nullopt;
   if (!spec) {
     Array sum = y ? x + *y : x;
-    LinearInput normalised(tessera::rms_norm(sum, weight, epsilon));
+    LinearInput normalised(tessera::rms_norm(centres ? centred(sum.eval()) : sum, weight, epsilon));
     return {std::move(sum), std::move(normalised)};
   }
   const Array rows = x.as_contiguous(), scale = weight.as_contiguous();

@@ -19,9 +19,12 @@ struct AddNorm {
   LinearInput normalised;
 };
 /// Returns x + y and rms_norm(x + y, weight, epsilon), prepared for products with `next`, or as rows
-/// without them. x and y (tokens, columns) and weight (columns,) are f32. Without y, the sum is x.
+/// without them. x and y (tokens, columns) and weight (columns,) are f32. Without y, the sum is x. If `centres`, the
+/// mean of each row of the sum is subtracted before it is normalised (layer norm, Ba et al. 2016).
 AddNorm add_rms_norm(const Array& x, const std::optional<Array>& y, const Array& weight, float epsilon,
-                     std::span<const Weight> next);
+                     std::span<const Weight> next, bool centres = false);
+/// Returns x - mean(x over the last axis).
+Array centred(const Array& x);
 
 /// How queries, keys and values become those of an attention layer.
 struct HeadOptions {

@@ -73,8 +73,10 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
       if (const auto rows = choose_convert_rows(tiles, 4096, layout); rows && layout != InputLayout{})
         add("convert_" + std::string(name), trace_convert_rows(*rows));
       for (const bool adds : {false, true})
-        if (const auto norm = choose_add_norm(tiles, 4096, adds, layout))
-          add(std::string(adds ? "add_rms_norm_" : "rms_norm_") + name, trace_add_norm(*norm));
+        for (const bool centres : {false, true})
+          if (const auto norm = choose_add_norm(tiles, 4096, adds, layout, centres))
+            add(std::string(adds ? "add_rms_norm_" : "rms_norm_") + (centres ? "centred_" : "") + name,
+                trace_add_norm(*norm));
       for (const Gate gate : {Gate::silu, Gate::gelu})
         for (const WeightFormat format : {WeightFormat::f16, WeightFormat::q8_0}) {
           LinearSpec s{{format, tiles.rows, format == WeightFormat::q8_0 ? scale : DType::f32},
