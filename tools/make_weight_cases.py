@@ -4,6 +4,7 @@
 each type the SHA-256 of 65536 decoded elements, and the first four of them.
 
 The blocks contain random bits from splitmix64. In each f16 the highest exponent bit is cleared, so that all numbers are finite.
+The exponents of MXFP4 are 2 to 127.
 
   tools/make_weight_cases.py
 """
@@ -17,7 +18,7 @@ import numpy as np
 
 # The offsets of the f16 numbers in a block.
 HALVES = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "IQ4_NL": [0], "Q4_K": [0, 2], "Q5_K": [0, 2],
-          "Q6_K": [208], "Q2_K": [80, 82], "Q3_K": [108], "IQ4_XS": [0], "BF16": [0], "F16": [0]}
+          "Q6_K": [208], "Q2_K": [80, 82], "Q3_K": [108], "IQ4_XS": [0], "MXFP4": [], "BF16": [0], "F16": [0]}
 COUNT = 65536
 
 
@@ -39,10 +40,12 @@ def main() -> None:
         blocks = data.reshape(-1, size)
         for at in halves:
             blocks[:, at + 1] &= 0xBF
+        if name == "MXFP4":
+            blocks[:, 0] = blocks[:, 0] & 0x7F | 2
         values = gguf.quants.dequantize(blocks, kind).astype(np.float32).reshape(-1)
         assert values.size == COUNT and np.isfinite(values).all()
         first = ", ".join(f"{v.view(np.uint32):#010x}" for v in values[:4])
-        print(f'{{GgmlType::{name.replace("Q", "q").replace("I", "i").replace("NL", "nl").replace("XS", "xs").replace("BF", "bf").replace("F16", "f16")}, '
+        print(f'{{GgmlType::{name.replace("MXFP", "mxfp").replace("Q", "q").replace("I", "i").replace("NL", "nl").replace("XS", "xs").replace("BF", "bf").replace("F16", "f16")}, '
               f'"{hashlib.sha256(values.tobytes()).hexdigest()}", {{{first}}}}},')
 
 

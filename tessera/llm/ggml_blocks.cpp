@@ -50,6 +50,7 @@ std::optional<WeightFormat> weight_format(GgmlType type) {
     case GgmlType::q5_1: return WeightFormat::q5_1;
     case GgmlType::iq4_nl: return WeightFormat::iq4_nl;
     case GgmlType::iq4_xs: return WeightFormat::iq4_xs;
+    case GgmlType::mxfp4: return WeightFormat::mxfp4;
     case GgmlType::q2_K: return WeightFormat::q2_K;
     case GgmlType::q3_K: return WeightFormat::q3_K;
     case GgmlType::q4_K: return WeightFormat::q4_K;

@@ -52,11 +52,18 @@ std::uint32_t dequantise_slices(const Tiles& tiles) {
   return tiles.vectors ? 1 : std::min(4u, tiles.block_limit / tiles.rows);
 }
 
+DType scale_dtype(const Tiles& tiles, WeightFormat format) {
+  const WeightLayout& f = layout_of(format);
+  if (!f.quantised()) return DType::f32;
+  // If the device converts f16 in software, converting in each product would cost more than reading f32 scales.
+  return f.scale == DType::f16 && !tiles.f16 ? DType::f32 : f.scale;
+}
+
 bool multiplies_symmetric(const Tiles& tiles, WeightFormat format) {
   const WeightLayout& f = layout_of(format);
   // Numbers with an offset of 128 are signed bytes without it. Numbers of less than 8 bits are signed bytes too, but
   // iq4_nl's table has bytes above 127.
-  return tiles.vectors && !tiles.dot4 && f.quantised() && (f.offset == 128 || !f.codes);
+  return tiles.vectors && !tiles.dot4 && f.quantised() && (f.offset == 128 || f.codes != Codes::iq4_nl);
 }
 
 std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const WeightSpec& weight, std::int64_t tokens) {

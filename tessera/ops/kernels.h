@@ -203,6 +203,8 @@ ir::Function trace_linear(const LinearSpec& spec);
 ir::Function trace_linear_panel(const LinearPanelSpec& spec);
 /// True if products multiply signed bytes, which CPUs without VNNI do faster.
 bool multiplies_symmetric(const Tiles& tiles, WeightFormat format);
+/// The dtype of the scales of a packed weight.
+DType scale_dtype(const Tiles& tiles, WeightFormat format);
 /// Returns std::nullopt if it is cheaper to unpack the weight again for each tile of tokens.
 std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const WeightSpec& weight, std::int64_t tokens);
 // weight_tile.cpp, half_tile_kernel.cpp

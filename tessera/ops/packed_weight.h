@@ -2,7 +2,6 @@
 // Internal to ops/. Reads packed weights in kernels, and multiplies a part of a row by the same part of several tokens.
 #pragma once
 
-#include "tessera/ops/iq4_nl.h"
 #include "tessera/ops/kernels.h"
 
 namespace tessera::ops {
@@ -35,6 +34,14 @@ inline std::vector<ir::Value> bytes_of_bits(const std::array<ir::Value, 8>& bits
   return w;
 }
 
+/// The bits of 32 values, lowest first, from the bits of their codes.
+inline std::array<ir::Value, 8> value_bits(Codes codes, ir::Value a, ir::Value b, ir::Value c, ir::Value d) {
+  if (codes == Codes::iq4_nl) return iq4_nl_circuit(a, b, c, d);
+  const std::array<ir::Value, 5> five = e2m1_circuit(a, b, c, d);
+  const ir::Value zero = word_literal(0);
+  return {five[0], five[1], five[2], five[3], five[4], zero, zero, zero};
+}
+
 /// The buffers of a packed weight, as kernel parameters in the order of `Weight::parts`.
 struct PackedWeight {
   const WeightLayout& layout;
@@ -65,7 +72,7 @@ struct PackedWeight {
     std::vector<ir::Value> w;
     for (int i = 0; i < static_cast<int>(layout.bits); ++i) w.push_back(word(part, i, lane));
     if (layout.bits == 8) return w;
-    if (layout.codes) return bytes_of_bits(iq4_nl_circuit(w[0], w[1], w[2], w[3]));
+    if (layout.codes != Codes::none) return bytes_of_bits(value_bits(layout.codes, w[0], w[1], w[2], w[3]));
     std::vector<ir::Value> out;
     const auto shifted = [](ir::Value v, int left) {
       if (left == 0) return v;
@@ -94,11 +101,11 @@ struct PackedWeight {
       return (from >> ir::cast(DType::u32, shift)) & word_literal(mask);
     };
     const ir::Value byte = j % 4 * 8;
-    if (layout.codes) {
+    if (layout.codes != Codes::none) {
       const auto bit = [&](int i) {
         return word(part, ir::index_literal(i), lane) >> ir::cast(DType::u32, byte + j / 4);
       };
-      const auto bits = iq4_nl_circuit(bit(0), bit(1), bit(2), bit(3));
+      const auto bits = value_bits(layout.codes, bit(0), bit(1), bit(2), bit(3));
       ir::Value out = bits[0] & word_literal(1);
       for (std::uint32_t i = 1; i < 8; ++i) out = out | (bits[i] & word_literal(1)) << word_literal(i);
       return out;

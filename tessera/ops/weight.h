@@ -15,7 +15,7 @@ namespace tessera {
 /// Formats of weights in files, with the block layouts of ggml. A block has 32 numbers with an f16 scale, and in some
 /// formats a minimum. Blocks of the K formats and of iq4_xs have 256 numbers, and 4-bit, 6-bit or 8-bit factors of the
 /// scale for each 32 or 16 numbers. q8_0 stores signed bytes; iq4_nl and iq4_xs store 4-bit indices into a table of 16
-/// values. See ggml-common.h of
+/// values. mxfp4 stores 4-bit floats, and the scale is a power of two. See ggml-common.h of
 /// https://github.com/ggml-org/ggml, and weight_formats.cpp.
 enum class WeightFormat : std::uint8_t {
   f32,     ///< 32-bit floats
@@ -32,9 +32,10 @@ enum class WeightFormat : std::uint8_t {
   q6_K,    ///< 6 bits; factors of 16 numbers
   q2_K,    ///< 2 bits and a minimum; factors of 16 numbers
   q3_K,    ///< 3 bits; factors of 16 numbers
-  iq4_xs   ///< 4-bit indices; factors of 32 numbers
+  iq4_xs,  ///< 4-bit indices; factors of 32 numbers
+  mxfp4    ///< 4-bit floats; the scale is a power of two
 };
-inline constexpr std::size_t weight_format_count = 15;  ///< The number of formats.
+inline constexpr std::size_t weight_format_count = 16;  ///< The number of formats.
 /// The name of a format, as in ggml.
 std::string_view weight_format_name(WeightFormat format);
 

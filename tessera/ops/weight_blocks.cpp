@@ -114,6 +114,12 @@ void dequantize_iq4_nl(const std::byte* b, float* out) {
     out[i] = static_cast<float>(iq4_nl_values[static_cast<std::size_t>(nibble(b + 2, i))]) * d;
 }
 
+void dequantize_mxfp4(const std::byte* b, float* out) {
+  const float d = bfloat16_value(mxfp4_scale(static_cast<std::uint8_t>(b[0])));
+  for (std::size_t i = 0; i < 32; ++i)
+    out[i] = static_cast<float>(e2m1_values[static_cast<std::size_t>(nibble(b + 1, i))]) * d;
+}
+
 void dequantize_q4_K(const std::byte* b, float* out) {
   const float d = half_at(b), m = half_at(b + 2);
   for (std::size_t part = 0; part < 8; ++part) {
@@ -215,6 +221,7 @@ Decode decode_of(WeightFormat format) {
     case WeightFormat::q2_K: return dequantize_q2_K;
     case WeightFormat::q3_K: return dequantize_q3_K;
     case WeightFormat::iq4_xs: return dequantize_iq4_xs;
+    case WeightFormat::mxfp4: return dequantize_mxfp4;
   }
   return nullptr;
 }

@@ -32,6 +32,13 @@ static_assert(sizeof(BlockQ4_0) == 18);
 /// The values of iq4_nl's 4-bit indices before they are multiplied by the scale: kvalues_iq4nl in ggml-common.h.
 inline constexpr std::array<std::int8_t, 16> iq4_nl_values = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                               1,    13,   25,  38,  53,  69,  89,  113};
+/// The 4-bit floats of mxfp4 with a sign, two bits of exponent and one of mantissa, times 2: E2M1 of the OCP
+/// Microscaling Formats specification, version 1.0.
+inline constexpr std::array<std::int8_t, 16> e2m1_values = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+/// Half of the scale of an mxfp4 block, 2^(exponent - 128), as the bits of a bfloat16.
+constexpr std::uint16_t mxfp4_scale(std::uint8_t exponent) {
+  return static_cast<std::uint16_t>(exponent < 2 ? 0x20 << exponent : (exponent - 1) << 7);
+}
 
 /// Decodes the factors (0 to 63) of scale and minimum for part 0 to 7 of a q4_K or q5_K block. `twelve` points to its
 /// 12 bytes of factors.
@@ -51,6 +58,7 @@ void dequantize_q4_1(const std::byte* block, float* out);    ///< 20 bytes
 void dequantize_q5_0(const std::byte* block, float* out);    ///< 22 bytes
 void dequantize_q5_1(const std::byte* block, float* out);    ///< 24 bytes
 void dequantize_iq4_nl(const std::byte* block, float* out);  ///< 18 bytes
+void dequantize_mxfp4(const std::byte* block, float* out);   ///< 17 bytes
 void dequantize_q4_K(const std::byte* block, float* out);    ///< 144 bytes
 void dequantize_q5_K(const std::byte* block, float* out);    ///< 176 bytes
 void dequantize_q6_K(const std::byte* block, float* out);    ///< 210 bytes

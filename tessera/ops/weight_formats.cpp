@@ -6,7 +6,6 @@
 #include <bit>
 #include <cstring>
 
-#include "tessera/ops/iq4_nl.h"
 #include "tessera/ops/weight_blocks.h"
 
 namespace tessera::ops {
@@ -82,34 +81,39 @@ void unpack_q5_1(const std::byte* b, UnpackedBlock& out) {
   out.words[0][4] = fifth_bits(b + 4);
   std::memcpy(out.words[0], b + 8, 16);
 }
-// The codes of the two numbers in a byte. Byte i of an entry contains bit i of the lower code in bit 0, and bit i of
+// The codes of the two indices in a byte. Byte i of an entry contains bit i of the lower code in bit 0, and bit i of
 // the upper code in bit 4.
-constexpr auto iq4_nl_bits = [] {
-  std::array<std::uint32_t, 256> out{};
+using CodeBits = std::array<std::uint32_t, 256>;
+constexpr CodeBits code_bits_of(const std::array<std::uint8_t, 16>& codes) {
+  CodeBits out{};
   for (std::size_t v = 0; v < 256; ++v)
     for (std::size_t i = 0; i < 4; ++i)
-      out[v] |= static_cast<std::uint32_t>((iq4_nl_codes[v & 15] >> i & 1) | (iq4_nl_codes[v >> 4] >> i & 1) << 4)
-                << 8 * i;
+      out[v] |= static_cast<std::uint32_t>((codes[v & 15] >> i & 1) | (codes[v >> 4] >> i & 1) << 4) << 8 * i;
   return out;
-}();
+}
+constexpr CodeBits iq4_nl_bits = code_bits_of(iq4_nl_codes), e2m1_bits = code_bits_of(e2m1_codes);
 // Extracts the codes of 32 numbers from 16 bytes.
-void code_bits(const std::byte* b, std::uint32_t* out) {
+void code_bits(const CodeBits& table, const std::byte* b, std::uint32_t* out) {
   std::byte words[16];
   for (std::size_t j = 0; j < 4; ++j) {  // byte 4 k + j contains columns 4 k + j and 4 k + j + 16
     std::uint32_t bits = 0;
-    for (std::size_t k = 0; k < 4; ++k) bits |= iq4_nl_bits[static_cast<std::size_t>(b[4 * k + j])] << k;
+    for (std::size_t k = 0; k < 4; ++k) bits |= table[static_cast<std::size_t>(b[4 * k + j])] << k;
     for (std::size_t i = 0; i < 4; ++i) words[4 * i + j] = static_cast<std::byte>(bits >> 8 * i);
   }
   std::memcpy(out, words, 16);
 }
 void unpack_iq4_nl(const std::byte* b, UnpackedBlock& out) {
   out.scale = half_at(b);
-  code_bits(b + 2, out.words[0]);
+  code_bits(iq4_nl_bits, b + 2, out.words[0]);
+}
+void unpack_mxfp4(const std::byte* b, UnpackedBlock& out) {
+  out.scale = mxfp4_scale(static_cast<std::uint8_t>(b[0]));
+  code_bits(e2m1_bits, b + 1, out.words[0]);
 }
 void unpack_iq4_xs(const std::byte* b, UnpackedBlock& out) {
   out.scale = half_at(b);
   for (std::size_t part = 0; part < 8; ++part) {
-    code_bits(b + 8 + 16 * part, out.words[part]);
+    code_bits(iq4_nl_bits, b + 8 + 16 * part, out.words[part]);
     out.factors[part] = static_cast<std::uint8_t>(iq4_xs_factor(b, part));
   }
 }
@@ -222,7 +226,7 @@ constexpr WeightLayout table[] = {
      .bytes = 18,
      .bits = 4,
      .offset = iq4_nl_offset,
-     .codes = true,
+     .codes = Codes::iq4_nl,
      .unpack = unpack_iq4_nl},
     {.format = WeightFormat::q4_K,
      .name = "q4_K",
@@ -273,9 +277,18 @@ constexpr WeightLayout table[] = {
      .bytes = 136,
      .bits = 4,
      .offset = iq4_nl_offset,
-     .codes = true,
+     .codes = Codes::iq4_nl,
      .factor = 32,
      .unpack = unpack_iq4_xs},
+    {.format = WeightFormat::mxfp4,
+     .name = "mxfp4",
+     .columns = 32,
+     .bytes = 17,
+     .bits = 4,
+     .offset = e2m1_offset,
+     .codes = Codes::e2m1,
+     .scale = DType::bf16,
+     .unpack = unpack_mxfp4},
 };
 static_assert([] {
   for (std::size_t i = 0; i < std::size(table); ++i)

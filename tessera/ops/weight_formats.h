@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "tessera/base/dtype.h"
+#include "tessera/ops/code_tables.h"
 #include "tessera/ops/weight.h"
 
 namespace tessera::ops {
@@ -22,9 +23,9 @@ struct UnpackedBlock {
   /// - Fifth bit: one word. Bit 8j + i belongs to column 4i + j.
   /// - Fifth and sixth bit: two words of 16 columns each. Bits 8j + 2i and 8j + 2i + 1 belong to column 4i + j.
   /// - Lowest 2 bits of 2-bit and 3-bit numbers: the same. Third bit: one word, like the fifth bit.
-  /// - Codes of iq4_nl: word i contains bit i of all codes, in the order of a fifth bit.
+  /// - Codes: word i contains bit i of all codes, in the order of a fifth bit.
   std::uint32_t words[8][8];
-  std::uint16_t scale, minimum;  ///< f16
+  std::uint16_t scale, minimum;  ///< f16, or bf16 in mxfp4
   std::uint16_t factors[8];      ///< one for each part
 };
 
@@ -38,7 +39,7 @@ struct WeightLayout {
   DType element = DType::u32;  ///< dtype of unquantised weights; u32 means quantised
   std::uint32_t bits = 0;      ///< bits of a quantised number: 2 to 6 or 8; equals the number of words for 32 numbers
   std::int32_t offset = 0;
-  bool codes = false;  ///< the 4 bits are a code of iq4_nl (iq4_nl.h) instead of a number
+  Codes codes = Codes::none;  ///< the 4 bits are a code instead of a number
   bool minimum = false;
   /// The number of columns per factor:
   /// - 32: the low byte is the factor of the scale, which is signed in formats without a minimum. The high byte is the
@@ -47,11 +48,13 @@ struct WeightLayout {
   ///   minimum.
   /// - 0: there are no factors.
   std::uint32_t factor = 0;
-  std::uint32_t scale_at = 0;  ///< offset of the f16 scale in a block of a file; a minimum follows it
+  std::uint32_t scale_at = 0;  ///< offset of the scale in a block of a file; a minimum follows it
+  /// The dtype of packed scales. bf16: in a file, the scale is one byte, its exponent.
+  DType scale = DType::f16;
   void (*unpack)(const std::byte* block, UnpackedBlock& out) = nullptr;
 
   constexpr bool quantised() const { return bits != 0; }
-  constexpr bool easily_unpacked() const { return quantised() && factor == 0 && !codes; }
+  constexpr bool easily_unpacked() const { return quantised() && factor == 0 && codes == Codes::none; }
   constexpr std::uint32_t parts() const { return columns / 32; }  ///< parts of a block
   constexpr std::uint32_t scales() const { return minimum ? 2 : 1; }
   constexpr bool has_two_minimums() const { return minimum && factor == 16; }  ///< one for each half of a part

@@ -32,8 +32,7 @@ std::vector<Part> parts_of(const ops::WeightLayout& f, std::int64_t rows, std::i
   if (!f.quantised()) return {{f.element, {groups, columns, group}, ""}};
   std::vector<Part> parts = {
       {DType::u32, {groups, columns / 32 * f.bits, group}, ""},
-      // If the device converts f16 in software, converting in each product would cost more than reading f32 scales.
-      {tiles.f16 ? DType::f16 : DType::f32, {groups, columns / f.columns * f.scales(), group}, " (scales)"}};
+      {ops::scale_dtype(tiles, f.format), {groups, columns / f.columns * f.scales(), group}, " (scales)"}};
   if (f.factor != 0) parts.push_back({DType::u16, {groups, columns / 32, group}, " (factors)"});
   return parts;
 }
@@ -118,7 +117,8 @@ void interleave_words(const Piece& p, std::byte* out) {
           block(p.data + (begin + lane) * p.row_bytes + 2 * c, out + (begin * columns + c * p.group + lane) * 2);
 }
 
-/// `Scale` is the type in which the device stores f16 scales: std::uint16_t for their bits, or float.
+/// `Scale` is the type in which the device stores scales: std::uint16_t for the bits of 16-bit floats, or float for
+/// those that were f16.
 template <class Scale>
 Scale scale_of(std::uint16_t bits) {
   if constexpr (std::is_same_v<Scale, float>)
@@ -348,7 +348,7 @@ Weight Weight::pack_from(const From& from, WeightFormat format, std::uint64_t by
     if (!f.quantised())
       f.bytes == 4 ? interleave<std::uint32_t>(piece, to[0]) : interleave_words(piece, to[0]);
     else
-      (tiles.f16 ? pack_blocks<std::uint16_t> : pack_blocks<float>)(piece, f, to[0], to[1], to[2]);
+      (parts[1].dtype == DType::f32 ? pack_blocks<float> : pack_blocks<std::uint16_t>)(piece, f, to[0], to[1], to[2]);
   };
   Rooms rooms;
   constexpr std::size_t piece_bytes = std::size_t{256} << 10, batch_bytes = std::size_t{4} << 20;

@@ -158,7 +158,8 @@ TEST_P(OnEveryDevice, ModelsOfMixedFormatsMatchReference) {
        {{"attn_v.weight", GgmlType::q3_K},
         {"ffn_gate.weight", GgmlType::iq4_xs},
         {"ffn_down.weight", GgmlType::iq4_nl}}},
-      {GgmlType::iq4_nl, {{"output.weight", GgmlType::q5_K}, {"attn_k.weight", GgmlType::bf16}}}};
+      {GgmlType::iq4_nl,
+       {{"output.weight", GgmlType::q5_K}, {"attn_k.weight", GgmlType::bf16}, {"ffn_gate.weight", GgmlType::mxfp4}}}};
   std::uint64_t number = 0;
   for (const Mix& mix : mixes) {
     TinyModel tiny{.type = mix.type, .tied = false, .seed = testing::seed() + number++};

@@ -222,6 +222,11 @@ struct TinyModel {
     const GgmlTypeInfo& info = *ggml_type_info(type);
     std::vector<std::byte> out(elements / info.block * info.bytes);
     for (std::byte& b : out) b = static_cast<std::byte>(random());
+    if (type == GgmlType::mxfp4) {
+      const auto exponent = static_cast<std::uint8_t>(std::lround(std::log2(deviation / 5.9)) + 128);
+      for (std::size_t at = 0; at < out.size(); at += info.bytes) out[at] = static_cast<std::byte>(exponent);
+      return out;
+    }
     const auto put = [&](std::size_t at, double v) {
       const half h(static_cast<float>(v));
       std::memcpy(out.data() + at, &h, sizeof h);

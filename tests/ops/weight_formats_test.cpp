@@ -74,6 +74,9 @@ constexpr Case cases[] = {
     {GgmlType::iq4_xs,
      "2acfefe8f88427147232363e1a96f7e9170f4606a11d3bb09a928ab95990b2aa",
      {0x3e972a50, 0xbd957780, 0x3e6a6420, 0xbd957780}},
+    {GgmlType::mxfp4,
+     "422d983ddf985de9ab3566b06de6ab4b151e4ec7867e983e9dfe9219f1e46f80",
+     {0x86000000, 0x06000000, 0x05800000, 0x84800000}},
     {GgmlType::bf16,
      "cab2d37a9a2cd493777d2618ad52b099a00481ab827b36233c364b37497df76b",
      {0x0e0a0000, 0x94d60000, 0xa0f90000, 0x880d0000}},
@@ -84,7 +87,7 @@ constexpr Case cases[] = {
 constexpr std::size_t count = 65536;
 
 // Fills blocks with the bits of splitmix64 (Steele, Lea and Flood 2014). The highest exponent bit of each f16 is
-// cleared.
+// cleared. The exponents of mxfp4 are 2 to 127.
 std::vector<std::byte> blocks_of(GgmlType type) {
   const GgmlTypeInfo& info = *ggml_type_info(type);
   std::vector<std::byte> out(count / info.block * info.bytes);
@@ -98,6 +101,10 @@ std::vector<std::byte> blocks_of(GgmlType type) {
   }
   const ops::WeightLayout& layout = ops::layout_of(*weight_format(type));
   for (std::size_t at = layout.scale_at; at < out.size(); at += info.bytes) {
+    if (layout.scale == DType::bf16) {
+      out[at] = (out[at] & std::byte{0x7f}) | std::byte{2};
+      continue;
+    }
     out[at + 1] &= std::byte{0xbf};
     if (layout.minimum) out[at + 3] &= std::byte{0xbf};
   }
@@ -121,6 +128,12 @@ TEST(WeightFormats, HostDecodingMatchesGguf) {
     EXPECT_EQ(weight_format_name(*weight_format(c.type)), name);
     EXPECT_TRUE(ggml_type_supported(c.type)) << name;
     expect_case(c, ggml_to_float(c.type, blocks_of(c.type)), name);
+  }
+  // The exponents of mxfp4 that blocks_of() does not contain.
+  for (const auto& [exponent, value] : {std::pair(0, 0x1p-128f), {1, 0x1p-127f}, {128, 1.0f}, {255, 0x1p127f}}) {
+    std::vector<std::byte> block(17, std::byte{0x11});
+    block[0] = static_cast<std::byte>(exponent);
+    EXPECT_EQ(ggml_to_float(GgmlType::mxfp4, block)[0], value) << exponent;
   }
 }
 

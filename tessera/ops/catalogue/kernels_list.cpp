@@ -34,8 +34,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
     add("quantise_activations_tile8_lanes", trace_quantise({{true, 8, 32, true}, lanes}));
   add("tile_activations_8", trace_tile_activations(8));
   for (const WeightLayout& f : weight_layouts()) {
-    const WeightSpec weight{f.format, tiles.rows, f.quantised() ? scale : DType::f32,
-                            multiplies_symmetric(tiles, f.format)};
+    const WeightSpec weight{f.format, tiles.rows, scale_dtype(tiles, f.format), multiplies_symmetric(tiles, f.format)};
     const std::string format(f.name);
     for (std::uint32_t tokens = 1; tokens <= linear_tokens(tiles, f.format, 64); tokens *= 2)
       add("linear_" + format + (tokens == 1 ? "_vector" : "_tile" + std::to_string(tokens)),

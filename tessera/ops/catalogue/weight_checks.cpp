@@ -50,12 +50,15 @@ FileWeight make_weight(Random& random, const WeightLayout& f, std::int64_t rows,
     const std::uint64_t bits = random.bits();
     std::memcpy(w.data.data() + i, &bits, std::min<std::size_t>(8, w.data.size() - i));
   }
-  const double most = (f.codes || f.bits == 8 ? 0.02 : 0.2) / (f.factor == 0 ? 1 : 64);
+  const double most = (f.codes != Codes::none || f.bits == 8 ? 0.02 : 0.2) / (f.factor == 0 ? 1 : 64);
   const auto size = [&](std::int64_t sign) {
     return half(static_cast<float>(random.uniform(most / 20, most) * (sign != 0 ? -1 : 1)));
   };
   for (std::size_t b = 0; b < w.data.size(); b += f.bytes) {
-    put(b + f.scale_at, size(random.integer(0, 1)));
+    if (f.scale == DType::bf16)
+      put(b, static_cast<std::uint8_t>(random.integer(118, 122)));  // 2^-10 to 2^-6
+    else
+      put(b + f.scale_at, size(random.integer(0, 1)));
     if (f.minimum) put(b + f.scale_at + 2, size(random.integer(0, 1)));
   }
   w.values = as_doubles(w.data);
