@@ -62,7 +62,7 @@ void run_layer(WeightFormat format, double bytes, std::int64_t tokens, std::int6
   ops::AddNorm x = ops::add_rms_norm(array({tokens, 4096}), array({tokens, 4096}), norm, 1e-5f, {&qkv, 1});
   const Array queries =
       ops::rotate_and_store(ops::linear(x.normalised, {&qkv, 1}), {32, 8, 128, Rotary{}}, past, keys, values);
-  ops::LinearInput seen = ops::attention(queries, keys, values, past, 0.088f, 0, 0, output);
+  ops::LinearInput seen = ops::attention(queries, keys, values, past, 0.088f, 0, 0, {}, output);
   x = ops::add_rms_norm(x.sum, ops::linear(seen, {&output, 1})[0], norm, 1e-5f, {&gate_up, 1});
   ops::LinearInput gated = ops::gate(x.normalised, {&gate_up, 1}, {}, Gate::silu, down);
   ops::linear(gated, {&down, 1})[0].eval();

@@ -318,7 +318,7 @@ Array Llama::attend(const Layer& l, ops::LinearInput& x, std::size_t i, const Pa
   Array queries = past.store(i, ops::linear(x, l.qkv), heads);
   if (temperatures) queries = queries * *temperatures;
   ops::LinearInput seen =
-      past.attend(i, queries, config_.attention_scale, kind.window, config_.attention_cap, l.attention_output);
+      past.attend(i, queries, config_.attention_scale, kind.window, config_.attention_cap, {}, l.attention_output);
   const Array y = with(ops::linear(seen, {&l.attention_output, 1})[0], l.output_bias);
   return l.attention_post_norm ? rms_norm(y, *l.attention_post_norm, config_.norm_epsilon) : y;
 }

@@ -19,10 +19,10 @@ Array Llama::Past::store(std::size_t i, std::span<const Array> qkv, const ops::H
 }
 
 ops::LinearInput Llama::Past::attend(std::size_t i, const Array& queries, float scale, std::int64_t window, float cap,
-                                     const Weight& next) const {
+                                     const std::optional<Array>& sinks, const Weight& next) const {
   if (cache != nullptr)
-    return ops::attention(queries, cache->keys_[i], cache->values_[i], position, scale, window, cap, next);
-  const Array seen = ops::paged_attention(queries, pages->layer(i), *tokens, scale, window, cap);
+    return ops::attention(queries, cache->keys_[i], cache->values_[i], position, scale, window, cap, sinks, next);
+  const Array seen = ops::paged_attention(queries, pages->layer(i), *tokens, scale, window, cap, sinks);
   return ops::LinearInput(seen.reshape({queries.shape(0), queries.shape(1) * queries.shape(2)}));
 }
 

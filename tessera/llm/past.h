@@ -31,7 +31,7 @@ struct Llama::Past {
   /// Stores the keys and values of layer `i`, and returns the queries (tokens, heads, head size).
   Array store(std::size_t i, std::span<const Array> qkv, const ops::HeadOptions& heads) const;
   ops::LinearInput attend(std::size_t i, const Array& queries, float scale, std::int64_t window, float cap,
-                          const Weight& next) const;
+                          const std::optional<Array>& sinks, const Weight& next) const;
 };
 
 }  // namespace tessera

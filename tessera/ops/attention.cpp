@@ -16,9 +16,11 @@ namespace {
 /// Returns the result (tokens, heads, head size). If a second kernel combines parts of it, and there is a `layout`,
 /// sets `in_layout` and returns the result in that layout.
 Array attend(const Array& q, const Array& keys, const Array& values, const Position& past, float scale,
-             std::int64_t window, float cap, const std::optional<ops::InputLayout>& layout, bool& in_layout) {
-  const detail::Operation operation("attention", q, keys, values);
+             std::int64_t window, float cap, const std::optional<Array>& sinks,
+             const std::optional<ops::InputLayout>& layout, bool& in_layout) {
+  const detail::Operation operation("attention", q, keys, values, sinks);
   detail::check_no_rule("attention", q, keys, values);
+  if (sinks) detail::check_no_rule("attention", *sinks);
   const auto attributes = [&] {
     return Attributes{{"past", past.number()},
                       {"scale", static_cast<double>(scale)},
@@ -61,6 +63,7 @@ Array attend(const Array& q, const Array& keys, const Array& values, const Posit
                                 {"values on", to_string(values.device())}},
                        .wrong = "the operands are on different devices",
                        .remedy = "Move them with to(...)"});
+  ops::check_sinks("attention", sinks, q);
   Array out = Array::empty(q.shape(), DType::f32, q.device());
   if (out.size() == 0) return operation.finish(std::move(out), attributes);
   const Array queries = (q.dtype() == DType::f32 ? q : q.astype(DType::f32)).as_contiguous();
@@ -74,9 +77,11 @@ Array attend(const Array& q, const Array& keys, const Array& values, const Posit
                   : std::nullopt;
   if (tile) {
     tile->in_memory = past.in_memory(), tile->window = window != 0 && window < keys.shape(1), tile->cap = cap != 0;
+    tile->sinks = sinks.has_value();
     const auto heads_first = [](const Array& x) { return x.permute({1, 0, 2}).unsqueeze(0); };
     ops::launch_attention_tile(*tile, heads_first(queries), ops::attention_rows(k.unsqueeze(0)),
-                               ops::attention_rows(v.unsqueeze(0)), heads_first(out), {scale, past, window, cap});
+                               ops::attention_rows(v.unsqueeze(0)), heads_first(out),
+                               {scale, past, window, cap, sinks});
     return operation.finish(std::move(out), attributes);
   }
   AttentionSpec spec =
@@ -88,6 +93,7 @@ Array attend(const Array& q, const Array& keys, const Array& values, const Posit
   const std::int64_t parts =
       spec.form == AttentionSpec::parts ? ops::attention_parts(spec, tokens, heads, group, keys.shape(1)) : 1;
   spec.whole = spec.form == AttentionSpec::parts && parts == 1;
+  spec.sinks = sinks && parts == 1;
   const std::int64_t blocks = spec.form == AttentionSpec::tokens ? (tokens + spec.threads - 1) / spec.threads : tokens;
   std::vector<LaunchArgument> args = {queries.view(), k.view(), v.view(), out.view()};
   for (std::int64_t n : {heads, group, tokens}) args.push_back(LaunchArgument::index(n));
@@ -97,6 +103,8 @@ Array attend(const Array& q, const Array& keys, const Array& values, const Posit
   args.push_back(LaunchArgument::scalar(scale));
   if (spec.window) args.push_back(LaunchArgument::index(window));
   if (spec.cap) args.push_back(LaunchArgument::scalar(cap));
+  const std::optional<Array> sink_logits = sinks ? std::optional(sinks->as_contiguous()) : std::nullopt;
+  if (spec.sinks) args.emplace_back(sink_logits->view());
   static auto& family = *new KernelFamily<AttentionSpec>(ops::trace_attention);
   if (spec.form != AttentionSpec::parts) {
     family(spec).launch({static_cast<std::uint64_t>(blocks * heads), 1, 1}, std::span(args));
@@ -113,6 +121,7 @@ Array attend(const Array& q, const Array& keys, const Array& values, const Posit
   args.push_back(LaunchArgument(work.view())), args.push_back(LaunchArgument::index(parts));
   family(spec).launch(grid, std::span(args));
   ops::AttentionCombineSpec combined = ops::choose_attention_combine(head_size);
+  combined.sinks = sinks.has_value();
   std::int64_t rows_of_result = tokens;
   if (layout && (!layout->quantised || head_size % 32 == 0)) {
     combined.out = *layout, in_layout = true;
@@ -120,26 +129,47 @@ Array attend(const Array& q, const Array& keys, const Array& values, const Posit
     rows_of_result = layout->padded(tokens);
   }
   static auto& combine = *new KernelFamily<ops::AttentionCombineSpec>(ops::trace_attention_combine);
-  combine(combined).launch({static_cast<std::uint64_t>(rows_of_result * heads), 1, 1},
-                           {work.view(), out.view(), LaunchArgument::index(parts), LaunchArgument::index(heads),
-                            LaunchArgument::index(tokens)});
+  std::vector<LaunchArgument> last = {work.view(), out.view(), LaunchArgument::index(parts),
+                                      LaunchArgument::index(heads), LaunchArgument::index(tokens)};
+  if (sinks) last.emplace_back(sink_logits->view());
+  combine(combined).launch({static_cast<std::uint64_t>(rows_of_result * heads), 1, 1}, std::span(last));
   return operation.finish(std::move(out), attributes);
 }
 
 }  // namespace
 
+void ops::check_sinks(const char* operation, const std::optional<Array>& sinks, const Array& q) {
+  if (!sinks) return;
+  const std::string heads = std::to_string(q.shape(1));
+  if (sinks->shape() != Shape{q.shape(1)})
+    fail<ShapeError>({.operation = operation,
+                      .with = {{"sinks", to_string(sinks->shape())}, {"heads", heads}},
+                      .wrong = "there must be one sink for each head"});
+  if (sinks->dtype() != DType::f32)
+    fail<DtypeError>({.operation = operation,
+                      .with = {{"sinks", std::string(dtype_name(sinks->dtype()))}},
+                      .wrong = "the sinks must be f32",
+                      .remedy = "Use astype"});
+  if (sinks->device() != q.device())
+    fail<DeviceError>({.operation = operation,
+                       .with = {{"q on", to_string(q.device())}, {"sinks on", to_string(sinks->device())}},
+                       .wrong = "the operands are on different devices",
+                       .remedy = "Move them with to(...)"});
+}
+
 Array attention(const Array& q, const Array& keys, const Array& values, const Position& past, float scale,
-                std::int64_t window, float cap) {
+                std::int64_t window, float cap, const std::optional<Array>& sinks) {
   bool in_layout = false;
-  return attend(q, keys, values, past, scale, window, cap, {}, in_layout);
+  return attend(q, keys, values, past, scale, window, cap, sinks, {}, in_layout);
 }
 
 ops::LinearInput ops::attention(const Array& q, const Array& keys, const Array& values, const Position& past,
-                                float scale, std::int64_t window, float cap, const Weight& next) {
+                                float scale, std::int64_t window, float cap, const std::optional<Array>& sinks,
+                                const Weight& next) {
   std::optional<InputLayout> layout;
   if (combines_operations(tiles_of(q.device()))) layout = common_layout({&next, 1}, q.shape(0));
   bool in_layout = false;
-  const Array out = attend(q, keys, values, past, scale, window, cap, layout, in_layout);
+  const Array out = attend(q, keys, values, past, scale, window, cap, sinks, layout, in_layout);
   const std::int64_t tokens = q.shape(0), columns = q.shape(1) * q.shape(2);
   return in_layout ? LinearInput(out, *layout, tokens, columns) : LinearInput(out.reshape({tokens, columns}));
 }

@@ -13,9 +13,9 @@ namespace tessera::ops {
 namespace {
 
 struct Parameters {
-  ir::BufferRef q, keys, values, out;
+  ir::BufferRef q, keys, values, out, sinks;
   ir::Value heads, group, tokens, past, scale, key_head, key_row, value_head, value_row;
-  ir::Value window, cap;  // valid only if they are set in the specification
+  ir::Value window, cap;  // like the sinks, valid only if they are set in the specification
   explicit Parameters(const AttentionSpec& spec) {
     const DType cache = spec.cache;
     q = ir::buffer_param("q", DType::f32, ir::Access::read);
@@ -30,12 +30,21 @@ struct Parameters {
     scale = ir::scalar_param("scale", DType::f32);
     if (spec.window) window = number("window");
     if (spec.cap) cap = ir::scalar_param("cap", DType::f32);
+    has_sinks = spec.sinks;
+    if (has_sinks) sinks = ir::buffer_param("sinks", DType::f32, ir::Access::read);
+  }
+  /// Returns the sum of a head's weights, including that of its sink. `sum` belongs to the scores up to `largest`.
+  ir::Value total(ir::Value sum, ir::Value largest, ir::Value head) const {
+    return has_sinks ? with_sink(sum, largest, sinks.load(head)) : sum;
   }
   ir::Value capped(ir::Value score) const { return cap.valid() ? cap * ir::tanh(score / cap) : score; }
   /// Returns the first position that a token attends to if positions 0 to `seen` - 1 exist.
   ir::Value first_seen(ir::Value seen) const {
     return window.valid() ? ir::max(seen - window, ir::index_literal(0)) : ir::index_literal(0);
   }
+
+ private:
+  bool has_sinks = false;
 };
 
 // One block per query (one head of one token). The scores of a tile of positions are stored in shared memory, because
@@ -116,8 +125,9 @@ void one_query(const AttentionSpec& spec) {
     ir::barrier();
   });
 
+  const ir::Value total = p.total(weight.get(), largest.get(), head);
   for (int i = 0; i < parts; ++i) {
-    auto store = [&] { p.out.store(q_row + element(i), sums[static_cast<std::size_t>(i)].get() / weight.get()); };
+    auto store = [&] { p.out.store(q_row + element(i), sums[static_cast<std::size_t>(i)].get() / total); };
     if (exists(i).valid())
       ir::if_(exists(i), store);
     else
@@ -201,7 +211,7 @@ void many_queries(const AttentionSpec& spec) {
     });
     if (converted) ir::barrier();
   });
-  const ir::Value inverse = 1 / weight.get();
+  const ir::Value inverse = 1 / p.total(weight.get(), largest.get(), head);
   ir::if_(first + lane < p.tokens, [&] {
     ir::for_(0, head_size, [&](ir::Value d) { p.out.store(row + d, sums.load(d * threads + lane) * inverse); });
   });
@@ -234,7 +244,8 @@ void part_of_positions(const AttentionSpec& spec) {
   auto exists = [&](int e) { return (e + 1) * row_lanes <= head_size ? ir::Value() : element(e) < head_size; };
   auto in_group = [&](int i) { return chunk * queries + i; };
   // Queries past the last one repeat its work and store nothing.
-  auto row_of = [&](int i) { return (token * p.heads + key_head * p.group + ir::min(in_group(i), p.group - 1)); };
+  auto head_of = [&](int i) { return key_head * p.group + ir::min(in_group(i), p.group - 1); };
+  auto row_of = [&](int i) { return token * p.heads + head_of(i); };
 
   const auto at = [each](int i, int e) { return static_cast<std::size_t>(i * each + e); };
   std::vector<ir::Value> q;
@@ -307,6 +318,7 @@ void part_of_positions(const AttentionSpec& spec) {
       factors.push_back(ir::exp(tops.load(s * queries + i) - shift));
       total = ir::fma(factors.back(), totals.load(s * queries + i), total);
     }
+    total = p.total(total, top, head_of(i));
     ir::if_(in_group(i) < p.group, [&] {
       const ir::Value to = spec.whole ? row_of(i) * head_size : (row_of(i) * parts + part) * (head_size + 2);
       for_lanes(ir::index_literal(head_size), spec.threads, lane, [&](ir::Value d, ir::Value is) {
@@ -342,6 +354,7 @@ ir::Function trace_attention_combine(const AttentionCombineSpec& spec) {
   const auto out = ir::buffer_param("out", spec.out.quantised ? DType::u32 : DType::f32, ir::Access::read_write);
   const ir::Value parts = ir::scalar_param("parts", DType::index), heads = ir::scalar_param("heads", DType::index),
                   tokens = ir::scalar_param("tokens", DType::index);
+  const auto sinks = spec.sinks ? ir::buffer_param("sinks", DType::f32, ir::Access::read) : ir::BufferRef();
   const ir::Value lane = ir::thread_id(0), slice = ir::thread_id(1);
   const ir::Value token = ir::block_id(0) / heads, head = ir::block_id(0) % heads;
   // The blocks that pad the last tile repeat the work for the last token.
@@ -397,6 +410,7 @@ ir::Function trace_attention_combine(const AttentionCombineSpec& spec) {
       sum = ir::fma(factor, slice_sums.load((s * elements + e) * lanes + lane), sum);
     }
   }
+  if (spec.sinks) weight = with_sink(weight, highest, sinks.load(head));
   for (int e = 0; e < elements; ++e) {
     v[static_cast<std::size_t>(e)] = v[static_cast<std::size_t>(e)] / weight;
     stores[static_cast<std::size_t>(e)] = exists(e).valid() ? slice == 0 && exists(e) : slice == 0;

@@ -35,6 +35,8 @@ void launch_attention_tile(const AttentionTileSpec& spec, const Array& q, const 
   args.push_back(LaunchArgument::scalar(options.scale));
   if (spec.window) args.push_back(LaunchArgument::index(options.window));
   if (spec.cap) args.push_back(LaunchArgument::scalar(options.cap));
+  const Array sinks = spec.sinks ? options.sinks->as_contiguous() : Array();
+  if (spec.sinks) args.emplace_back(sinks.view());
   static auto& family = *new KernelFamily<AttentionTileSpec>(trace_attention_tile);
   family(spec).launch({blocks_of(tokens, heads, q.shape(0)), 1, 1}, std::span(args));
 }

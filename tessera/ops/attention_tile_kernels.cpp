@@ -35,6 +35,7 @@ ir::Function trace_attention_tile(const AttentionTileSpec& s) {
   const ir::Value scale = ir::scalar_param("scale", DType::f32);
   const ir::Value window = s.window ? number("window") : ir::Value(),
                   cap = s.cap ? ir::scalar_param("cap", DType::f32) : ir::Value();
+  const ir::BufferRef sinks = s.sinks ? ir::buffer_param("sinks", DType::f32, ir::Access::read) : ir::BufferRef();
 
   // The tiles of the last queries have most keys, so they start first.
   const ir::Value tiles = (tokens + (queries - 1)) / queries, head = ir::block_id(0) % heads,
@@ -182,9 +183,10 @@ ir::Function trace_attention_tile(const AttentionTileSpec& s) {
 
   row_numbers.reduce(ir::ReduceOp::sum, totals);
   ir::for_each_element([&](const ir::FragmentElement& e) {
+    ir::Value total = row_numbers.get(e);
+    if (s.sinks) total = total + ir::exp2(sinks.load(head) * float_literal(log2_e) - shift(highest.get(e)));
     const ir::Value token = first + subgroup * side + e.row, row = out.at(batch, head) + token * out.row + e.column,
-                    total = row_numbers.get(e), none = total == 0.0f,
-                    by = ir::select(none, float_literal(0), 1 / total);
+                    none = total == 0.0f, by = ir::select(none, float_literal(0), 1 / total);
     ir::if_(token < tokens, [&] {
       if (s.logs)
         ir::if_(e.column == 0, [&] {  // one lane of each row

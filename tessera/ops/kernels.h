@@ -68,6 +68,8 @@ class PositionParameter {
   ir::Value number_;
 };
 LaunchArgument argument(const Position& position);
+/// Throws ShapeError, DtypeError or DeviceError unless the sinks of q (tokens, heads, head size) are f32 (heads,).
+void check_sinks(const char* operation, const std::optional<Array>& sinks, const Array& q);
 /// Throws ArgumentError if there is a position for each token.
 void require_consecutive(const char* operation, const Position& position);
 ir::Value activate(Activation activation, ir::Value x);
@@ -201,10 +203,10 @@ struct DequantiseSpec {
 };
 ir::Function trace_linear(const LinearSpec& spec);
 ir::Function trace_linear_panel(const LinearPanelSpec& spec);
-/// True if products multiply signed bytes, which CPUs without VNNI do faster.
-bool multiplies_symmetric(const Tiles& tiles, WeightFormat format);
 /// The dtype of the scales of a packed weight.
 DType scale_dtype(const Tiles& tiles, WeightFormat format);
+/// True if products multiply signed bytes, which CPUs without VNNI do faster.
+bool multiplies_symmetric(const Tiles& tiles, WeightFormat format);
 /// Returns std::nullopt if it is cheaper to unpack the weight again for each tile of tokens.
 std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const WeightSpec& weight, std::int64_t tokens);
 // weight_tile.cpp, half_tile_kernel.cpp
@@ -510,15 +512,15 @@ struct AttentionSpec {
   DType cache = DType::f32;
   std::uint32_t head_size = 64, threads = 16;
   bool in_memory = false;
-  bool window = false, cap = false;
+  bool window = false, cap = false, sinks = false;
   bool converted = false;  ///< only for `tokens`: keys and values are first converted to f32 in shared memory
   // Only for `parts`:
   std::uint32_t queries = 1;  ///< heads with the same key head that a block computes
   bool whole = false;         ///< there is only one part, so no other launch combines the parts
   friend bool operator==(const AttentionSpec&, const AttentionSpec&) = default;
   std::size_t hash() const {
-    return hash_of({form, static_cast<std::uint64_t>(cache), head_size, threads, in_memory, window, cap, converted,
-                    queries, whole});
+    return hash_of({form, static_cast<std::uint64_t>(cache), head_size, threads, in_memory, window, cap, sinks,
+                    converted, queries, whole});
   }
 };
 ir::Function trace_attention(const AttentionSpec& spec);
@@ -536,11 +538,11 @@ struct PagedAttentionSpec {
   bool groups = false;  ///< one block for a group of tokens, instead of one token
   DType cache = DType::f32;
   std::uint32_t head_size = 64, threads = 16;
-  bool window = false, cap = false;
+  bool window = false, cap = false, sinks = false;
   std::uint32_t queries = 1;  ///< for one token: heads with the same key head that a block computes
   friend bool operator==(const PagedAttentionSpec&, const PagedAttentionSpec&) = default;
   std::size_t hash() const {
-    return hash_of({groups, static_cast<std::uint64_t>(cache), head_size, threads, window, cap, queries});
+    return hash_of({groups, static_cast<std::uint64_t>(cache), head_size, threads, window, cap, sinks, queries});
   }
 };
 ir::Function trace_paged_attention(const PagedAttentionSpec& spec);
@@ -571,7 +573,7 @@ struct AttentionTileSpec {
   DType query = DType::f32, cache = DType::f16, out = DType::f32;
   std::uint32_t head_size = 64, subgroup = 32;
   std::uint32_t keys = 64;  ///< keys of a tile
-  bool causal = true, in_memory = false, window = false, cap = false;
+  bool causal = true, in_memory = false, window = false, cap = false, sinks = false;
   bool logs = false;  ///< also stores the logarithm of each row's sum of exponentials, in f32
   friend bool operator==(const AttentionTileSpec&, const AttentionTileSpec&) = default;
   std::size_t hash() const {
@@ -579,7 +581,7 @@ struct AttentionTileSpec {
     return hash_of({d(query) | d(cache) << 8 | d(out) << 16,
                     head_size | std::uint64_t{keys} << 16 | std::uint64_t{subgroup} << 32,
                     std::uint64_t{causal} | std::uint64_t{in_memory} << 1 | std::uint64_t{window} << 2 |
-                        std::uint64_t{cap} << 3 | std::uint64_t{logs} << 4});
+                        std::uint64_t{cap} << 3 | std::uint64_t{logs} << 4 | std::uint64_t{sinks} << 5});
   }
 };
 ir::Function trace_attention_tile(const AttentionTileSpec& spec);
@@ -619,6 +621,7 @@ struct AttentionTileOptions {
   Position past = 0;
   std::int64_t window = 0;
   float cap = 0;
+  std::optional<Array> sinks = {};
 };
 /// Computes `out` with the kernel of `spec`. The operands are (batch, heads, tokens, size), with rows as returned by
 /// attention_rows. `logs` is the contiguous array (batch, heads, queries) of the spec's `logs`.
@@ -642,8 +645,9 @@ void launch_attention_gradient(const AttentionGradientSpec& spec, const Attentio
 struct AttentionCombineSpec {
   std::uint32_t head_size = 64, slices = 1;  ///< `slices` groups of threads divide the parts among them
   InputLayout out = {};                      ///< the layout of the results: a row has all heads of a token
+  bool sinks = false;                        ///< adds the weights of sinks; the parts do not contain them
   friend bool operator==(const AttentionCombineSpec&, const AttentionCombineSpec&) = default;
-  std::size_t hash() const { return hash_of({head_size, slices, out.bits()}); }
+  std::size_t hash() const { return hash_of({head_size, slices, out.bits(), sinks}); }
 };
 ir::Function trace_attention_combine(const AttentionCombineSpec& spec);
 AttentionCombineSpec choose_attention_combine(std::int64_t head_size);

@@ -98,9 +98,10 @@ void paged_store(PagedLayer& layer, const Array& keys, const Array& values, cons
 }
 
 Array paged_attention(const Array& q, const PagedLayer& layer, const PagedTokens& tokens, float scale,
-                      std::int64_t window, float cap) {
-  const detail::Operation operation("paged_attention", q, layer.keys, layer.values);
+                      std::int64_t window, float cap, const std::optional<Array>& sinks) {
+  const detail::Operation operation("paged_attention", q, layer.keys, layer.values, sinks);
   detail::check_no_rule("paged_attention", q, layer.keys, layer.values);
+  if (sinks) detail::check_no_rule("paged_attention", *sinks);
   check_pages("paged_attention", q, layer, tokens);
   const std::int64_t heads = q.shape(1), head_size = q.shape(2), key_heads = layer.keys.shape(1);
   if (key_heads == 0 || heads % key_heads || head_size < 1 || head_size > 256)
@@ -111,6 +112,7 @@ Array paged_attention(const Array& q, const PagedLayer& layer, const PagedTokens
     fail<ArgumentError>({.operation = "paged_attention",
                          .with = {{"window", std::to_string(window)}, {"cap", std::to_string(cap)}},
                          .wrong = "window must be at least 0, and cap between 0 and 1e30"});
+  check_sinks("paged_attention", sinks, q);
   Array out = Array::empty(q.shape(), DType::f32, q.device());
   const auto finish = [&] {
     return operation.finish(std::move(out), [&] {
@@ -124,7 +126,7 @@ Array paged_attention(const Array& q, const PagedLayer& layer, const PagedTokens
   const auto launch = [&](bool groups, std::int64_t blocks_of) {
     PagedAttentionSpec spec =
         choose_paged_attention(tiles_of(q.device()), layer.keys.dtype(), head_size, group, groups);
-    spec.window = window != 0, spec.cap = cap != 0;
+    spec.window = window != 0, spec.cap = cap != 0, spec.sinks = sinks.has_value();
     std::vector<LaunchArgument> args = {
         queries.view(),       layer.keys.view(),       layer.values.view(),    out.view(),
         tokens.tables.view(), tokens.sequences.view(), tokens.positions.view()};
@@ -132,6 +134,8 @@ Array paged_attention(const Array& q, const PagedLayer& layer, const PagedTokens
     args.push_back(LaunchArgument::scalar(scale));
     if (spec.window) args.push_back(LaunchArgument::index(window));
     if (spec.cap) args.push_back(LaunchArgument::scalar(cap));
+    const Array sink_logits = sinks ? sinks->as_contiguous() : Array();
+    if (sinks) args.emplace_back(sink_logits.view());
     if (groups) args.emplace_back(tokens.groups->view());
     const std::int64_t chunks = ceil_div(group, spec.queries),
                        blocks = blocks_of * (groups ? heads : key_heads * chunks);

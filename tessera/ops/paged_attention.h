@@ -41,10 +41,10 @@ void paged_store(PagedLayer& layer, const Array& keys, const Array& values, cons
 
 /// Causal attention as in attention() (transformer.h), with online softmax over the pages: q is (tokens, heads, head
 /// size), and so is the result, f32. A token at position p attends to positions 0 to p of its sequence, or with a
-/// window to the last `window` of them. If all values are finite, the bits of a token's result do not depend on the
-/// other tokens, on groups, or on the numbers of pages. The numbers in device memory are not checked. Throws
-/// ShapeError, DtypeError, DeviceError or ArgumentError if the operands do not match.
+/// window to the last `window` of them. `sinks` is as in attention(). If all values are finite, the bits of a token's
+/// result do not depend on the other tokens, on groups, or on the numbers of pages. The numbers in device memory are
+/// not checked. Throws ShapeError, DtypeError, DeviceError or ArgumentError if the operands do not match.
 Array paged_attention(const Array& q, const PagedLayer& layer, const PagedTokens& tokens, float scale,
-                      std::int64_t window = 0, float cap = 0);
+                      std::int64_t window = 0, float cap = 0, const std::optional<Array>& sinks = {});
 
 }  // namespace tessera::ops

@@ -34,6 +34,12 @@ struct Parameters {
     scale = ir::scalar_param("scale", DType::f32);
     if (spec.window) window = ir::scalar_param("window", DType::index);
     if (spec.cap) cap = ir::scalar_param("cap", DType::f32);
+    has_sinks = spec.sinks;
+    if (has_sinks) sinks = ir::buffer_param("sinks", DType::f32, ir::Access::read);
+  }
+  /// Returns the sum of a head's weights, including that of its sink. `sum` belongs to the scores up to `largest`.
+  ir::Value total(ir::Value sum, ir::Value largest, ir::Value head) const {
+    return has_sinks ? with_sink(sum, largest, sinks.load(head)) : sum;
   }
   ir::Value number(const ir::BufferRef& from, ir::Value at) const { return ir::cast(DType::index, from.load(at)); }
   ir::Value table_of(ir::Value token) const { return number(sequences, token) * width; }
@@ -54,7 +60,8 @@ struct Parameters {
   }
 
  private:
-  ir::BufferRef sequences;
+  ir::BufferRef sequences, sinks;
+  bool has_sinks = false;
 };
 
 // One block for one token and a few heads with the same key head. Threads are positions in the scores, and elements of
@@ -68,9 +75,11 @@ void single_tokens(const PagedAttentionSpec& spec) {
   const ir::Value key_head = pair % key_heads, token = pair / key_heads;
   const ir::Value position = p.number(p.positions, token), table = p.table_of(token);
   // Queries past the last one repeat its work and store nothing.
-  std::vector<ir::Value> rows;
-  for (int i = 0; i < queries; ++i)
-    rows.push_back((token * p.heads + key_head * p.group + ir::min(chunk * queries + i, p.group - 1)) * p.head_size);
+  std::vector<ir::Value> heads, rows;
+  for (int i = 0; i < queries; ++i) {
+    heads.push_back(key_head * p.group + ir::min(chunk * queries + i, p.group - 1));
+    rows.push_back((token * p.heads + heads.back()) * p.head_size);
+  }
   const auto element = [&](int part) { return lane + part * threads; };
   const auto exists = [&](int part) {
     return (part + 1) * threads <= p.head_size ? ir::Value() : element(part) < p.head_size;
@@ -128,14 +137,15 @@ void single_tokens(const PagedAttentionSpec& spec) {
     });
     ir::barrier();
   });
-  for (int i = 0; i < queries; ++i)
+  for (int i = 0; i < queries; ++i) {
+    const auto query = static_cast<std::size_t>(i);
+    const ir::Value weight = p.total(total[query].get(), largest[query].get(), heads[query]);
     for (int part = 0; part < parts; ++part) {
       const ir::Value is = chunk * queries + i < p.group;
-      ir::if_(exists(part).valid() ? is & exists(part) : is, [&] {
-        p.out.store(rows[static_cast<std::size_t>(i)] + element(part),
-                    sums[at(i, parts, part)].get() / total[static_cast<std::size_t>(i)].get());
-      });
+      ir::if_(exists(part).valid() ? is & exists(part) : is,
+              [&] { p.out.store(rows[query] + element(part), sums[at(i, parts, part)].get() / weight); });
     }
+  }
 }
 
 // One block for a group of tokens and a head; threads are tokens. Each thread has a column of shared memory for its
@@ -230,7 +240,7 @@ void groups_of_tokens(const PagedAttentionSpec& spec) {
       ir::barrier();
     });
   });
-  const ir::Value weight = total.get();
+  const ir::Value weight = p.total(total.get(), largest.get(), head);
   ir::if_(lane < count, [&] {
     ir::for_(0, head_size, [&](ir::Value d) { p.out.store(row + d, sums.load(d * threads + lane) / weight); });
   });

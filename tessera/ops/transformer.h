@@ -83,7 +83,10 @@ void cache_store(Array& cache, const Array& rows, const Position& position);
 ///
 /// `window`: each token attends to itself and the window - 1 tokens before it; 0 means that it attends to all. `cap`: a
 /// score becomes cap * tanh(score / cap) (Gemma 2); 0 means no cap. Throws ArgumentError if either is negative.
+///
+/// `sinks`: f32 (heads,). The softmax of a head has one more score, which belongs to no position (gpt-oss; Xiao et al.
+/// 2023), so that its weights can sum to less than 1. Throws ShapeError, DtypeError or DeviceError for other arrays.
 Array attention(const Array& q, const Array& keys, const Array& values, const Position& past, float scale,
-                std::int64_t window = 0, float cap = 0);
+                std::int64_t window = 0, float cap = 0, const std::optional<Array>& sinks = {});
 
 }  // namespace tessera

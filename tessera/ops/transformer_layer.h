@@ -45,7 +45,7 @@ Array rotate_and_store(std::span<const Array> parts, const HeadOptions& how, con
 
 /// Returns attention(...), prepared for a product with `next`. See transformer.h.
 LinearInput attention(const Array& q, const Array& keys, const Array& values, const Position& past, float scale,
-                      std::int64_t window, float cap, const Weight& next);
+                      std::int64_t window, float cap, const std::optional<Array>& sinks, const Weight& next);
 
 /// Returns the activation of `gate` times `partner`.
 Array apply_gate(Gate kind, const Array& gate, const Array& partner);

@@ -25,6 +25,7 @@ struct Case {
   DType cache = DType::f32;
   std::int64_t window = 0;
   float cap = 0;
+  bool sinks = false;
 };
 
 class AttendsToPages : public OnEveryDevice {
@@ -93,6 +94,8 @@ class AttendsToPages : public OnEveryDevice {
       };
       q.push_back(made(c.heads)), k.push_back(made(c.key_heads)), v.push_back(made(c.key_heads));
     }
+    std::optional<Array> sinks;
+    if (c.sinks) sinks = Array::from(numbers(c.heads), Shape{c.heads}, GetParam());
     const Pages pages = deal(lengths);
     PagedLayer layer = PagedLayer::zeros(pages.count, c.key_heads, c.head_size, c.cache, GetParam());
     // What other sequences leave in pages must not matter.
@@ -104,7 +107,7 @@ class AttendsToPages : public OnEveryDevice {
         for (auto [from, to] : {std::pair(&q, &queries), std::pair(&k, &keys), std::pair(&v, &values)})
           to->push_back((*from)[p.sequence].slice(0, p.from, p.until));
       paged_store(layer, concatenate(keys, 0), concatenate(values, 0), tokens);
-      const Array all = paged_attention(concatenate(queries, 0), layer, tokens, scale, c.window, c.cap);
+      const Array all = paged_attention(concatenate(queries, 0), layer, tokens, scale, c.window, c.cap, sinks);
       std::vector<Array> of_piece;
       std::int64_t at = 0;
       for (const Piece& p : pieces)
@@ -118,7 +121,7 @@ class AttendsToPages : public OnEveryDevice {
       const Shape cache{c.key_heads, lengths[s], c.head_size};
       Array keys = Array::zeros(cache, c.cache, GetParam()), values = Array::zeros(cache, c.cache, GetParam());
       cache_store(keys, k[s], 0), cache_store(values, v[s], 0);
-      const Array expected = attention(q[s], keys, values, 0, scale, c.window, c.cap);
+      const Array expected = attention(q[s], keys, values, 0, scale, c.window, c.cap, sinks);
       // With matrix units, the reference rounds queries and weights to f16.
       EXPECT_LE(max(abs(grouped[s] - expected)).item<float>(), c.cache == DType::f16 ? 4e-3f : 2e-5f)
           << "sequence " << s;
@@ -151,12 +154,12 @@ INSTANTIATE_TEST_SUITE_P(Devices, AttendsToPages, ::testing::ValuesIn(testing::a
 
 TEST_P(AttendsToPages, ResultsDoNotDependOnTheBatch) {
   check({5, 1, 80, DType::f16});
-  check({2, 1, 128, DType::f32, 70, 5});
+  check({2, 1, 128, DType::f32, 70, 5, true});
   if (compiles_slowly()) return;
   check({2, 1, 256, DType::f16});
   check({4, 2, 64});
   check({4, 4, 20});
-  check({8, 2, 64, DType::f16, 30});
+  check({8, 2, 64, DType::f16, 30, 0, true});
 }
 
 TEST_P(AttendsToPages, RotaryTakesAPositionForEachToken) {
@@ -184,6 +187,9 @@ TEST_P(AttendsToPages, OperandsThatDoNotMatchThrow) {
   expect_throw<ShapeError>([&] { paged_attention(q.slice(0, 0, 2), layer, tokens, 1); }, {"one position for each"});
   expect_throw<ShapeError>([&] { paged_attention(q.slice(2, 0, 4), layer, tokens, 1); }, {"head size"});
   expect_throw<ArgumentError>([&] { paged_attention(q, layer, tokens, 1, -1); }, {"window"});
+  const Array sinks = Array::ones({2});
+  expect_throw<ShapeError>([&] { paged_attention(q, layer, tokens, 1, 0, 0, sinks.slice(0, 0, 1)); }, {"sink"});
+  expect_throw<DtypeError>([&] { paged_attention(q, layer, tokens, 1, 0, 0, sinks.astype(DType::f16)); }, {"sinks"});
   PagedTokens fewer = tokens;
   fewer.single = 2;
   expect_throw<ShapeError>([&] { paged_attention(q, layer, fewer, 1); }, {"single, or in a group"});

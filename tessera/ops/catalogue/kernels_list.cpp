@@ -248,7 +248,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
       const std::int64_t head_size = cache == DType::f16 ? 128 : 80;
       if (groups && !can_group_tokens(tiles, head_size)) continue;
       PagedAttentionSpec s = choose_paged_attention(tiles, cache, head_size, 4, groups);
-      s.window = s.cap = cache == DType::f16;
+      s.window = s.cap = s.sinks = cache == DType::f16;
       ir::Function fn = trace_paged_attention(s);
       std::string name = fn.name + "_" + text(cache);
       add(std::move(name), std::move(fn));
@@ -260,7 +260,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
   for (const std::uint32_t head_size : {64u, 256u})
     for (const DType query : {DType::f32, DType::f16})
       if (auto s = choose_attention_tile(tiles, query, DType::f16, head_size, 64)) {
-        s->window = s->cap = query == DType::f32 && head_size == 64, s->logs = query == DType::f16;
+        s->window = s->cap = s->sinks = query == DType::f32 && head_size == 64, s->logs = query == DType::f16;
         add("attention_tile_" + text(query) + "_" + std::to_string(head_size), trace_attention_tile(*s));
       }
   for (const std::int64_t head_size : {64, 128})
@@ -274,17 +274,17 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
   for (std::int64_t tokens : {1, 64})
     for (bool window : {false, true}) {
       AttentionSpec s = choose_attention(tiles, DType::f16, 64, tokens, 1);
-      s.window = window, s.cap = !window;
+      s.window = s.sinks = window, s.cap = !window;
       ir::Function fn = trace_attention(s);
       std::string name = fn.name + (window ? "_window" : "_capped");
       add(std::move(name), std::move(fn));
     }
   if (AttentionSpec s = choose_attention(tiles, DType::f16, 128, 1, 4); s.form == AttentionSpec::parts) {
-    s.whole = true;
+    s.whole = s.sinks = true;
     add("attention_whole", trace_attention(s));
     for (const bool quantised : {false, true}) {
       AttentionCombineSpec combine = choose_attention_combine(128);
-      combine.out = {quantised, 1, 128};
+      combine.out = {quantised, 1, 128}, combine.sinks = quantised;
       add(quantised ? "attention_combine_quantise" : "attention_combine", trace_attention_combine(combine));
     }
   }

@@ -13,7 +13,7 @@ namespace {
 struct LayerCase {
   WeightFormat format = WeightFormat::f32;
   std::int64_t tokens = 1, past = 0, head_size = 64;
-  bool norms = false, biases = false, rotates = true, joined = true;
+  bool norms = false, biases = false, rotates = true, joined = true, sinks = false;
   Gate gate = Gate::silu;
 };
 
@@ -49,6 +49,8 @@ double check_layer(const LayerCase& c, Device device, std::uint64_t seed) {
   if (c.norms) how.query_norm = array({c.head_size}, 0.5, 1.5), how.key_norm = array({c.head_size}, 0.5, 1.5);
   const Array old_keys = array({key_heads, capacity, c.head_size}), old_values = array(old_keys.shape());
   const float scale = 1 / std::sqrt(static_cast<float>(c.head_size));
+  std::optional<Array> sinks;
+  if (c.sinks) sinks = array({heads}, -3, 3);
 
   std::vector<double> wanted, got;
   const auto take = [](std::vector<double>& to, const Array& from) {
@@ -67,7 +69,8 @@ double check_layer(const LayerCase& c, Device device, std::uint64_t seed) {
     Array keys = old_keys.copy(), values = old_values.copy();
     cache_store(keys, part(queries, key_heads, how.key_norm, true), c.past);
     cache_store(values, part(queries + shared, key_heads, {}, false), c.past);
-    const Array seen = tessera::attention(part(0, heads, how.query_norm, true), keys, values, c.past, scale);
+    const Array seen =
+        tessera::attention(part(0, heads, how.query_norm, true), keys, values, c.past, scale, 0, 0, sinks);
     const Array attended = sum + tessera::linear(seen.reshape({c.tokens, queries}), output);
     const Array f = tessera::linear(rms_norm(attended, norm, 1e-5f), gate_up);
     const Array g = f.slice(1, 0, hidden), u = f.slice(1, hidden, 2 * hidden);
@@ -77,7 +80,7 @@ double check_layer(const LayerCase& c, Device device, std::uint64_t seed) {
   Array keys = old_keys.copy(), values = old_values.copy();
   AddNorm h = add_rms_norm(x, y, norm, 1e-5f, qkv);
   const Array rotated = rotate_and_store(linear(h.normalised, qkv), how, c.past, keys, values);
-  LinearInput seen = attention(rotated, keys, values, c.past, scale, 0, 0, output);
+  LinearInput seen = attention(rotated, keys, values, c.past, scale, 0, 0, sinks, output);
   AddNorm f = add_rms_norm(h.sum, linear(seen, {&output, 1})[0], norm, 1e-5f, {&gate_up, 1});
   LinearInput gated = gate(f.normalised, {&gate_up, 1}, {}, c.gate, down);
   take(got, f.sum), take(got, linear(gated, {&down, 1})[0]);
@@ -91,9 +94,10 @@ double check_layer(const LayerCase& c, Device device, std::uint64_t seed) {
 
 void add_layer_checks(Checks& checks) {
   for (const WeightFormat format : {WeightFormat::f32, WeightFormat::f16, WeightFormat::q8_0, WeightFormat::q4_0})
-    for (LayerCase c : {LayerCase{.tokens = 1, .past = 200}, LayerCase{.tokens = 3, .past = 150, .norms = true},
-                        LayerCase{.tokens = 6, .head_size = 32, .biases = true, .joined = false, .gate = Gate::gelu},
-                        LayerCase{.tokens = 9, .past = 5, .rotates = false}, LayerCase{.tokens = 35}}) {
+    for (LayerCase c :
+         {LayerCase{.tokens = 1, .past = 200, .sinks = true}, LayerCase{.tokens = 3, .past = 150, .norms = true},
+          LayerCase{.tokens = 6, .head_size = 32, .biases = true, .joined = false, .gate = Gate::gelu},
+          LayerCase{.tokens = 9, .past = 5, .rotates = false}, LayerCase{.tokens = 35}}) {
       if (c.tokens == 35 && format != WeightFormat::f16 && format != WeightFormat::q8_0) continue;
       c.format = format;
       checks.push_back({"transformer_layer",

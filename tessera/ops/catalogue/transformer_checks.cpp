@@ -144,6 +144,7 @@ struct AttentionCase {
   std::int64_t window = 0;
   float cap = 0;
   double magnitude = 1;  // of the queries; the scale is divided by it
+  bool sinks = false;
 };
 
 // Fills a cache with two calls of cache_store, one of them with a strided view. Then computes attention over the cache.
@@ -155,6 +156,7 @@ double check_attention(const AttentionCase& c, Device device, std::uint64_t seed
   const auto k = rounded(random.numbers(length * c.key_heads * c.head_size, -2, 2), c.cache),
              v = rounded(random.numbers(length * c.key_heads * c.head_size), c.cache);
   const float scale = 1.0f / std::sqrt(static_cast<float>(c.head_size)) / static_cast<float>(c.magnitude);
+  const auto sinks = rounded(random.numbers(c.sinks ? c.heads : 0, -3, 3), DType::f32);
   std::vector<double> wanted;
   const auto group = c.heads / c.key_heads;
   auto cached = [&](const std::vector<double>& from, std::int64_t position, std::int64_t head, std::int64_t e) {
@@ -175,6 +177,7 @@ double check_attention(const AttentionCase& c, Device device, std::uint64_t seed
         top = std::max(top, score[j]);
       }
       for (std::size_t j = first; j < score.size(); ++j) sum += score[j] = std::exp(score[j] - top);
+      if (c.sinks) sum += std::exp(sinks[static_cast<std::size_t>(h)] - top);
       for (std::size_t j = first; j < score.size(); ++j)
         for (std::int64_t e = 0; e < c.head_size; ++e)
           out[static_cast<std::size_t>(e)] += score[j] / sum * cached(v, static_cast<std::int64_t>(j), h / group, e);
@@ -198,9 +201,11 @@ double check_attention(const AttentionCase& c, Device device, std::uint64_t seed
   const Array query = array_of(q, {c.tokens, c.heads, c.head_size}, DType::f32, device);
   // The result is a weighted mean of values up to 1. Its error is caused by the scores, which are sums of head_size
   // products up to 4. Matrix units round queries and weights to f16.
+  std::optional<Array> logits;
+  if (c.sinks) logits = array_of(sinks, {c.heads}, DType::f32, device);
   const bool rounds = choose_attention_tile(tiles_of(device), DType::f32, c.cache, c.head_size, c.tokens).has_value();
   return worst(poisoned(device, wanted.size() * 4,
-                        [&] { return attention(query, keys, values, c.past, scale, c.window, c.cap); }),
+                        [&] { return attention(query, keys, values, c.past, scale, c.window, c.cap, logits); }),
                wanted, 2e-6, rounds ? 2e-3 : 1.5e-6);
 }
 
@@ -285,12 +290,17 @@ void add_transformer_checks(Checks& checks) {
                                  AttentionCase{130, 2, 1, 32, 30, DType::f16, 3, 70},
                                  AttentionCase{64, 1, 1, 256, 66, DType::f16, 0, 0, 4},
                                  AttentionCase{66, 2, 1, 16, 0, DType::f16, 3, 0, 0, 1e9},
-                                 AttentionCase{5, 2, 2, 20, 3, DType::f32, 3, 1000}}) {
+                                 AttentionCase{5, 2, 2, 20, 3, DType::f32, 3, 1000},
+                                 AttentionCase{1, 4, 2, 64, 20, DType::f16, 3, 0, 0, 1, true},
+                                 AttentionCase{2, 8, 1, 64, 600, DType::f32, 3, 300, 0, 1, true},
+                                 AttentionCase{9, 2, 1, 48, 40, DType::f32, 3, 7, 2.5f, 1, true},
+                                 AttentionCase{70, 4, 2, 64, 100, DType::f16, 3, 128, 0, 1, true}}) {
     std::string shape = to_string(Shape{c.tokens, c.heads, c.head_size}) + " over " + std::to_string(c.key_heads) +
                         " heads of " + std::to_string(c.past + c.tokens) + dtype_text(c.cache, false);
     if (c.window != 0) shape += " window " + std::to_string(c.window);
     if (c.cap != 0) shape += " capped";
     if (c.magnitude != 1) shape += " with large queries";
+    if (c.sinks) shape += " with sinks";
     checks.push_back(
         {"attention", shape, [=](Device device, std::uint64_t seed) { return check_attention(c, device, seed); }});
   }
