@@ -98,17 +98,21 @@ CASES = [
     ("Command R7B", "Cohere2", dict(logit_scale=0.3, rotary_pct=1.0, num_hidden_layers=5, sliding_window=8,
                                     tie_word_embeddings=True, rope_parameters=THETA), 40, 64),
     ("Granite MoE, shared", "GraniteMoeShared", dict(SCALES, **EXPERTS, shared_intermediate_size=HIDDEN), 24, 64),
+    ("gpt-oss", "GptOss", dict(WINDOWS, intermediate_size=64, num_local_experts=4, num_experts_per_tok=2, rope_parameters=dict(
+        rope_type="yarn", rope_theta=1000.0, factor=4.0, original_max_position_embeddings=64, beta_fast=8.0, beta_slow=1.0,
+        truncate=False)), 40, 64),
 ]
 # These names use the vision class, because its text part has the same weights. (llama.cpp would not rotate the last pairs if
 # the sections of Qwen 3 VL differed by more.)
 SEEING = {"Qwen 2.5 VL": "Qwen2_5_VL", "Qwen 3 VL": "Qwen3VL"}
-POST_NORMED = ("Gemma2", "Gemma3", "Olmo2", "Olmo3", "Exaone4")
+POST_NORMED = ("Gemma2", "Gemma3", "Olmo2", "Olmo3", "Exaone4", "GptOss")
 # The converter makes each pair of elements adjacent that is rotated together.
 PERMUTED = ("Llama", "Mistral", "Ministral3", "SmolLM3", "Mixtral", "Granite", "GraniteMoe", "GraniteMoeShared",
             "GraniteMoeHybrid")
-# llama.cpp deviates for these: it computes gelu from an f16 table, and ignores the windows of Phi, and of EXAONE unless a
-# model has 64 layers.
-LLAMA_CPP_BOUND = {"Gemma": 3e-3, "Gemma 2": 3e-3, "Gemma 3": 3e-3, "Phi 3, window": None, "EXAONE 4, windows": None}
+# llama.cpp deviates for these: it computes gelu from an f16 table, ignores the windows of Phi, and of EXAONE unless a model has
+# 64 layers, and rounds the first and last pair of YaRN in gpt-oss.
+LLAMA_CPP_BOUND = {"Gemma": 3e-3, "Gemma 2": 3e-3, "Gemma 3": 3e-3, "Phi 3, window": None, "EXAONE 4, windows": None,
+                   "gpt-oss": None}
 BOUND = 1e-5
 
 NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
@@ -144,6 +148,8 @@ def weights(name: str, shape: tuple[int, ...]) -> np.ndarray:
     u = (numbers(name, int(np.prod(shape))).astype(np.float64) - 32768) / 32768
     if name.endswith("norm.weight"):
         u = 1 + u / 4
+    elif name.endswith(("gate_exps.bias", "up_exps.bias")):  # so large that some gates are clamped
+        u = u * 8
     elif name.endswith(".bias"):
         u = u / 4
     elif name != "token_embd.weight":  # scaled by about the square root of the columns
@@ -171,6 +177,26 @@ def parameter(name: str, kind: str, shape: tuple[int, ...]) -> np.ndarray:
     return np.concatenate([weights(n, (*shape[:-2], shape[-2] // len(names), shape[-1])) for n in names], -2)
 
 
+def gpt_oss_weights(name: str, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Returns the sinks of gpt-oss, or a parameter of its experts, which have another layout than in GGUF files."""
+    match = re.fullmatch(r"model\.layers\.(\d+)\.(self_attn\.sinks|mlp\.experts\.(gate_up|down)_proj(_bias)?)", name)
+    if not match:
+        return None
+    layer, _, part, bias = match.groups()
+    if not part:
+        return weights(f"blk.{layer}.attn_sinks.weight", shape)
+
+    def transposed(part: str, columns: int) -> np.ndarray:
+        stem = f"blk.{layer}.ffn_{part}_exps"
+        if bias:
+            return weights(f"{stem}.bias", (shape[0], columns))
+        return weights(f"{stem}.weight", (shape[0], columns, shape[1])).swapaxes(1, 2)
+
+    if part == "down":
+        return transposed(part, shape[-1])
+    return np.stack([transposed(p, shape[-1] // 2) for p in ("gate", "up")], axis=-1).reshape(shape)
+
+
 def make_model(kind: str, further: dict) -> torch.nn.Module:
     config = getattr(transformers, kind + ("TextConfig" if kind == "Gemma3" else "Config"))(**{**SIZES, **further})
     config.architectures = [kind + "ForCausalLM"]
@@ -180,7 +206,9 @@ def make_model(kind: str, further: dict) -> torch.nn.Module:
         for name, p in model.named_parameters():
             if name == "lm_head.weight" and config.tie_word_embeddings:
                 continue
-            w = parameter(name, kind, tuple(p.shape))
+            shape = tuple(p.shape)
+            w = gpt_oss_weights(name, shape) if kind == "GptOss" else None
+            w = parameter(name, kind, shape) if w is None else w
             if kind.startswith("Gemma") and name.endswith("norm.weight"):
                 w = w - 1
             heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}.get(name.split(".")[-2])

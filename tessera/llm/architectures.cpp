@@ -94,6 +94,16 @@ constexpr std::array architectures = {
                  .window_period = 4,
                  .rotates_windows = true},
     Architecture{.name = "chatglm", .models = "ChatGLM 3, GLM 4 9B", .pairs = RotaryPairs::adjacent},
+    Architecture{.name = "gpt-oss",
+                 .models = "gpt-oss",
+                 .gate = Gate::clamped_silu,
+                 .window_period = 2,
+                 .window = 128,
+                 .experts = true,
+                 .sinks = true,
+                 .expert_biases = true,
+                 .exact_yarn = true,
+                 .feed_forward_norm = "post_attention_norm.weight"},
 };
 
 // Unsupported architectures, with names from llama.cpp's src/llama-arch.cpp.
@@ -103,7 +113,6 @@ struct Absent {
 constexpr std::array absent = {
     Absent{"this kind of mixture of experts is not supported",
            " llama4 mistral4 qwen3vlmoe qwen35moe phimoe deepseek deepseek2 deepseek32 deepseek4 "
-           "gpt-oss "
            "dbrx grok arctic glm4moe glm-dsa ernie4_5-moe hunyuan-moe bailingmoe bailingmoe2 dots1 "
            "exaone-moe afmoe grovemoe smallthinker minimax-m2 minimax-m3 cohere2moe lfm2moe mimo2 step35 kimi-k3 "},
     Absent{"recurrent layers (state-space or linear attention) are not supported",

@@ -45,6 +45,10 @@ struct Architecture {
   bool shared_expert = false;  ///< layers of experts may contain an expert that all tokens use
   bool shared_gate = false;    ///< the output of this expert is multiplied by a sigmoid
   bool temperature = false;    ///< queries may be scaled by a function of their position
+  bool sinks = false;          ///< each head has a sink; see attention() in transformer.h
+  bool expert_biases = false;  ///< the router and the experts have biases
+  bool exact_yarn = false;     ///< YaRN's first and last pair are not rounded to whole numbers
+  std::string_view feed_forward_norm = "ffn_norm.weight";  ///< the norm before feed-forward layers, in files
 };
 
 std::span<const Architecture> known_architectures();  ///< All supported architectures.

@@ -23,7 +23,7 @@ struct Llama::Layer {
   Weight attention_output, down;
   std::optional<ops::Experts> experts;
   std::optional<Array> shared_gate;  ///< (width,): a product with it gates the output of the expert of all tokens
-  std::optional<Array> qkv_bias, gate_up_bias, output_bias, down_bias;
+  std::optional<Array> qkv_bias, gate_up_bias, output_bias, down_bias, sinks;
   Rotary rotary;
   std::optional<Array> long_factors;  ///< used instead of rotary's factors for long texts
 };
@@ -125,6 +125,7 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
   tensors.to(layers.front());
   const std::int64_t queries = c.heads * c.head_size, keys = c.key_heads * c.head_size;
   m.embedding_ = tensors.matrix("token_embd.weight", c.vocabulary, c.width);
+  const std::string feed_forward_norm(find_architecture(c.architecture)->feed_forward_norm);
   std::optional<Array> factors, long_factors;
   std::optional<Device> factors_on;
   for (std::int64_t i = 0; i < c.layers; ++i) {
@@ -134,7 +135,7 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
     tensors.to(device);
     if (c.input_norms) {
       l.attention_norm = tensors.vector(p + "attn_norm.weight", c.width);
-      if (!c.parallel) l.feed_forward_norm = tensors.vector(p + "ffn_norm.weight", c.width);
+      if (!c.parallel) l.feed_forward_norm = tensors.vector(p + feed_forward_norm, c.width);
     }
     using Parts = std::vector<std::pair<std::string, std::int64_t>>;
     const auto load_all = [&](const Parts& parts, std::vector<Weight>& weights, std::optional<Array>& bias) {
@@ -156,6 +157,7 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
       l.feed_forward_post_norm = tensors.vector(p + "post_ffw_norm.weight", c.width);
     }
     l.attention_output = tensors.matrix(p + "attn_output.weight", c.width, queries);
+    if (c.sinks) l.sinks = tensors.vector(p + "attn_sinks.weight", c.heads);
     l.output_bias = tensors.optional_vector(p + "attn_output.bias", c.width);
     if (c.experts > 0 && tensors.has(p + "ffn_gate_inp.weight")) {
       const auto experts = [&](const char* name, std::int64_t rows, std::int64_t columns) {
@@ -168,6 +170,13 @@ Llama Llama::load(const GgufFile& file, std::span<const Device> layers, const Lo
                                experts("ffn_up_exps.weight", c.expert_hidden, c.width),
                                experts("ffn_down_exps.weight", c.width, c.expert_hidden),
                                c.unnormalised};
+      if (c.expert_biases) {
+        l.experts->router_bias = tensors.vector(p + "ffn_gate_inp.bias", c.experts);
+        const Array both[] = {tensors.vectors(p + "ffn_gate_exps.bias", c.experts, c.expert_hidden),
+                              tensors.vectors(p + "ffn_up_exps.bias", c.experts, c.expert_hidden)};
+        l.experts->gate_up_bias = concatenate(both, 1).eval();
+        l.experts->down_bias = tensors.vectors(p + "ffn_down_exps.bias", c.experts, c.width);
+      }
       if (c.shared_hidden > 0) {
         load_all({{"ffn_gate_shexp", c.shared_hidden}, {"ffn_up_shexp", c.shared_hidden}}, l.gate_up, l.gate_up_bias);
         l.down = tensors.matrix(p + "ffn_down_shexp.weight", c.width, c.shared_hidden);
@@ -237,11 +246,16 @@ void Llama::for_each_part(const Use& use) const {
     for (const auto* weights : {&l.qkv, &l.gate_up})
       for (const Weight& w : *weights) use(w);
     use(l.attention_output);
-    if (l.experts) use(l.experts->router), use(l.experts->gate), use(l.experts->up), use(l.experts->down);
+    if (l.experts) {
+      const ops::Experts& e = *l.experts;
+      use(e.router), use(e.gate), use(e.up), use(e.down);
+      for (const auto* some : {&e.router_bias, &e.gate_up_bias, &e.down_bias})
+        if (*some) use(**some);
+    }
     if (l.down.valid()) use(l.down);
     for (const auto* some :
          {&l.qkv_bias, &l.gate_up_bias, &l.output_bias, &l.down_bias, &l.query_norm, &l.key_norm, &l.attention_norm,
-          &l.feed_forward_norm, &l.attention_post_norm, &l.feed_forward_post_norm, &l.shared_gate})
+          &l.feed_forward_norm, &l.attention_post_norm, &l.feed_forward_post_norm, &l.shared_gate, &l.sinks})
       if (*some) use(**some);
   }
 }
@@ -318,7 +332,7 @@ Array Llama::attend(const Layer& l, ops::LinearInput& x, std::size_t i, const Pa
   Array queries = past.store(i, ops::linear(x, l.qkv), heads);
   if (temperatures) queries = queries * *temperatures;
   ops::LinearInput seen =
-      past.attend(i, queries, config_.attention_scale, kind.window, config_.attention_cap, {}, l.attention_output);
+      past.attend(i, queries, config_.attention_scale, kind.window, config_.attention_cap, l.sinks, l.attention_output);
   const Array y = with(ops::linear(seen, {&l.attention_output, 1})[0], l.output_bias);
   return l.attention_post_norm ? rms_norm(y, *l.attention_post_norm, config_.norm_epsilon) : y;
 }

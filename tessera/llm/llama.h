@@ -55,7 +55,7 @@ struct LlamaConfig {
   Gate gate = Gate::silu;          ///< The activation of the gate.
   /// The norms of a layer, and details of experts; see Architecture.
   bool head_norms = false, projection_norms = false, input_norms = true, layer_norms = false, post_norms = false,
-       unnormalised = false, shared_gate = false;
+       unnormalised = false, shared_gate = false, sinks = false, expert_biases = false;
   bool parallel = false;  ///< attention and feed-forward layers have the same input
   /// The embedding, the attention scores and the logits are multiplied by these factors.
   float embedding_scale = 1, attention_scale = 1, logit_scale = 1;

@@ -35,6 +35,7 @@ class ConfigReader {
     c.head_norms = kind->head_norms, c.projection_norms = kind->projection_norms;
     c.input_norms = kind->input_norms, c.post_norms = kind->post_norms;
     c.layer_norms = kind->layer_norms, c.parallel = kind->parallel;
+    c.sinks = kind->sinks, c.expert_biases = kind->expert_biases;
     prefix_ = c.architecture + ".";
     c.name = file_.get_or<std::string>("general.name", file_.name());
     c.context_length = count("context_length", 1 << 30);
@@ -62,7 +63,7 @@ class ConfigReader {
     c.rotary.base = file_.get_or<float>(prefix_ + "rope.freq_base", 10000.0f);
     if (!(c.rotary.base >= 1.0f && c.rotary.base <= 1e30f))
       bad(prefix_ + "rope.freq_base", fmt::format("{}", c.rotary.base) + " is not between 1 and 1e30", "");
-    read_scaling(c);
+    read_scaling(c, kind->exact_yarn);
     read_kind(c, *kind);
     if (kind->scales) read_scales(c);
     if (kind->scaled_logits) c.logit_scale = number("logit_scale", 1, 1e-6f, 1e6f);
@@ -136,16 +137,18 @@ class ConfigReader {
 
   // YaRN (Peng et al. 2023): rotary pairs that turn many times within the original context keep their frequency. The
   // frequency of pairs that turn less than once is divided by the factor. In between, the divisor changes linearly.
-  void read_yarn(LlamaConfig& c, float factor) const {
+  // Unless `exact`, the ends of this range are rounded to whole pairs.
+  void read_yarn(LlamaConfig& c, float factor, bool exact) const {
     const double dimensions = static_cast<double>(c.rotary.dimensions), base = static_cast<double>(c.rotary.base);
     const double context = static_cast<double>(c.original_context);
     const auto pair_of = [&](float turns) {  // index of the pair that turns this many times within the context
       return dimensions * std::log(context / (static_cast<double>(turns) * 2 * std::numbers::pi)) /
              (2 * std::log(base));
     };
-    const double low = std::max(0.0, std::floor(pair_of(number("rope.scaling.yarn_beta_fast", 32, 1e-3f, 1e6f))));
-    const double high =
-        std::min(dimensions - 1, std::ceil(pair_of(number("rope.scaling.yarn_beta_slow", 1, 1e-3f, 1e6f))));
+    const double first = pair_of(number("rope.scaling.yarn_beta_fast", 32, 1e-3f, 1e6f)),
+                 last = pair_of(number("rope.scaling.yarn_beta_slow", 1, 1e-3f, 1e6f));
+    const double low = std::max(0.0, exact ? first : std::floor(first)),
+                 high = std::min(dimensions - 1, exact ? last : std::ceil(last));
     for (std::int64_t i = 0; i < c.rotary.dimensions / 2; ++i) {
       const double ramp = std::clamp((static_cast<double>(i) - low) / std::max(0.001, high - low), 0.0, 1.0);
       c.frequency_factors.push_back(static_cast<float>(1 / (ramp / static_cast<double>(factor) + (1 - ramp))));
@@ -213,7 +216,7 @@ class ConfigReader {
   }
 
   // As in llama.cpp, a factor without a type means linear scaling, and old files use the key rope.scale_linear.
-  void read_scaling(LlamaConfig& c) const {
+  void read_scaling(LlamaConfig& c, bool exact_yarn) const {
     c.original_context = file_.get_or<std::int64_t>(prefix_ + "rope.scaling.original_context_length", c.context_length);
     if (c.original_context < 1 || c.original_context > 1 << 30)
       bad(prefix_ + "rope.scaling.original_context_length",
@@ -237,7 +240,7 @@ class ConfigReader {
       if (!(factor >= 1 && factor <= 1e6f)) bad(key, fmt::format("{} is not between 1 and 1e6", factor), "");
       if (file_.find_tensor("rope_freqs.weight") || long_factors)
         bad(prefix_ + "rope.scaling.type", "yarn cannot be combined with a tensor of rotary factors", "");
-      read_yarn(c, factor);
+      read_yarn(c, factor, exact_yarn);
     } else if (type != "none" && !(type == "longrope" && long_factors)) {
       bad(prefix_ + "rope.scaling.type", quote_text(type) + " is not supported",
           "Supported types: none, linear, yarn, and longrope with its tensors of factors. The factors of Llama 3.1 "
@@ -313,25 +316,29 @@ class ConfigReader {
                                                   "rope_factors_long.weight", "rope_factors_short.weight"};
     for (std::int64_t i = 0; i < c.layers; ++i) {
       const std::string p = "blk." + std::to_string(i) + ".";
-      std::vector<const char*> names = {"attn_output.weight", "attn_output.bias",
-                                        "attn_rot_embd.weight"};  // redundant: the metadata contains the same values
-      const auto add = [&](std::initializer_list<const char*> more) { names.insert(names.end(), more); };
+      std::vector<std::string_view> names = {"attn_output.weight", "attn_output.bias",
+                                             "attn_rot_embd.weight"};  // redundant: the metadata has the same values
+      const auto add = [&](std::initializer_list<std::string_view> more) { names.insert(names.end(), more); };
       if (file_.find_tensor(p + "attn_qkv.weight"))
         add({"attn_qkv.weight", "attn_qkv.bias"});
       else
         add({"attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_q.bias", "attn_k.bias", "attn_v.bias"});
-      if (c.experts > 0 && file_.find_tensor(p + "ffn_gate_inp.weight"))
+      if (c.experts > 0 && file_.find_tensor(p + "ffn_gate_inp.weight")) {
         add({"ffn_gate_inp.weight", "ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight"});
-      else
+        if (kind.expert_biases)
+          add({"ffn_gate_inp.bias", "ffn_gate_exps.bias", "ffn_up_exps.bias", "ffn_down_exps.bias"});
+      } else {
         add({"ffn_up.weight", "ffn_down.weight", "ffn_up.bias", "ffn_down.bias"});
+      }
       if (file_.find_tensor(p + "ffn_gate.weight")) add({"ffn_gate.weight", "ffn_gate.bias"});
       if (c.shared_hidden > 0) add({"ffn_gate_shexp.weight", "ffn_up_shexp.weight", "ffn_down_shexp.weight"});
       if (c.shared_hidden > 0 && c.shared_gate) add({"ffn_gate_inp_shexp.weight"});
       if (kind.input_norms) add({"attn_norm.weight"});
-      if (kind.input_norms && !kind.parallel) add({"ffn_norm.weight"});
+      if (kind.input_norms && !kind.parallel) add({kind.feed_forward_norm});
+      if (kind.sinks) add({"attn_sinks.weight"});
       if (kind.head_norms || kind.projection_norms) add({"attn_q_norm.weight", "attn_k_norm.weight"});
       if (kind.post_norms) add({"post_attention_norm.weight", "post_ffw_norm.weight"});
-      for (const char* name : names) tensors.insert(p + name);
+      for (const std::string_view name : names) tensors.insert(p + std::string(name));
     }
     for (const GgufTensor& t : file_.tensors()) {
       if (tensors.count(t.name)) continue;

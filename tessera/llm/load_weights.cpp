@@ -59,6 +59,7 @@ TensorLoader::TensorLoader(const GgufFile& file, std::span<const Device> layers,
     const auto format = weight_format(t.type);
     const bool matrix = t.elements != t.dims[0] && t.dims.size() <= 3;
     if (!matrix || !format || joins(file, t.name)) continue;
+    if (t.name.ends_with(".bias")) continue;  // the biases of experts are no weights
     auto rows = static_cast<std::int64_t>(t.elements / t.dims[0]);
     for (const GgufTensor* next = follower(file, t.name); next && joins(file, next->name);
          next = follower(file, next->name))
@@ -123,8 +124,13 @@ Weight TensorLoader::pack(std::span<const GgufTensor* const> tensors, std::int64
   return Weight::pack(*format, bytes, read, rows, columns, memory_of(device_, name), name);
 }
 
-Array TensorLoader::vector(const std::string& name, std::int64_t size) {
-  const GgufTensor& t = checked(name, {size});
+Array TensorLoader::vectors(const std::string& name, std::int64_t count, std::int64_t size) {
+  return array(name, {size, count}).reshape({count, size});
+}
+
+/// `dims` are in ggml's order.
+Array TensorLoader::array(const std::string& name, const Shape& dims) {
+  const GgufTensor& t = checked(name, dims);
   std::vector<std::byte> data(t.bytes);
   if (holds_data(device_)) file_.read(t, 0, data);
   DType dtype = DType::f32;
@@ -134,7 +140,7 @@ Array TensorLoader::vector(const std::string& name, std::int64_t size) {
     dtype = DType::bf16;
   else if (t.type != GgmlType::f32)
     wrong(t, "a vector of type " + ggml_type_text(t.type) + " is not supported", "Supported types: f32, f16 and bf16");
-  Array a = Array::empty({size}, dtype, device_);
+  Array a = Array::empty(dims, dtype, device_);
   current_queue(device_).upload(a.view(), data.data());
   return a.astype(DType::f32).eval();
 }

@@ -35,7 +35,9 @@ class TensorLoader {
   /// if the rows of an expert are not whole groups of rows.
   Weight experts(const std::string& name, std::int64_t count, std::int64_t rows, std::int64_t columns);
   /// Loads a vector of type f32, f16 or bf16 and converts it to f32. Throws the same errors as `matrix`.
-  Array vector(const std::string& name, std::int64_t size);
+  Array vector(const std::string& name, std::int64_t size) { return array(name, {size}); }
+  /// Loads such a vector for each of several experts, as f32 (count, size).
+  Array vectors(const std::string& name, std::int64_t count, std::int64_t size);
   bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
   std::optional<Array> optional_vector(const std::string& name, std::int64_t size);
   /// Loads several vectors, given by name and size, and concatenates them. Missing ones are zeros. Returns std::nullopt
@@ -45,6 +47,7 @@ class TensorLoader {
  private:
   [[noreturn]] void wrong(const GgufTensor& tensor, const std::string& what, const std::string& remedy) const;
   const GgufTensor& checked(const std::string& name, const Shape& dims);
+  Array array(const std::string& name, const Shape& dims);
   Weight pack(std::span<const GgufTensor* const> tensors, std::int64_t rows, std::int64_t columns);
   WeightMemory& memory_of(Device device, const std::string& label);
 

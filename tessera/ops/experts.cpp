@@ -10,6 +10,13 @@ namespace tessera::ops {
 
 namespace {
 
+/// Adds the bias of each pair of a token and an expert, or of one expert, if there are biases.
+Array plus(Array y, const std::optional<Array>& bias) { return bias ? y + *bias : std::move(y); }
+/// Returns columns [begin, end) of biases (pairs, columns).
+std::optional<Array> bias_columns(const std::optional<Array>& bias, std::int64_t begin, std::int64_t end) {
+  return bias ? std::optional(bias->slice(1, begin, end)) : std::nullopt;
+}
+
 /// Which tokens use each expert, on the host.
 struct Groups {
   std::vector<std::int64_t> ends;     ///< the rows of an expert end here, where those of the next one begin
@@ -48,8 +55,11 @@ Array grouped_outputs(const Array& rows, const Experts& e, Gate kind, const Grou
     LinearInput in(inputs.slice(0, begin, end));
     const std::array<Weight, 2> first = {rows_of(e.gate), rows_of(e.up)};
     const Weight down = rows_of(e.down);
-    LinearInput hidden = gate(in, first, {}, kind, down);
-    outputs.push_back(linear(hidden, {&down, 1})[0]);
+    const auto bias_of = [&](const std::optional<Array>& all) {
+      return all ? std::optional(all->select(0, i)) : std::nullopt;
+    };
+    LinearInput hidden = gate(in, first, bias_of(e.gate_up_bias), kind, down);
+    outputs.push_back(plus(linear(hidden, {&down, 1})[0], bias_of(e.down_bias)));
     begin = end;
   }
   return concatenate(outputs, 0);
@@ -72,7 +82,7 @@ Routing choose_experts(const Array& logits, std::int64_t used, bool unnormalised
 
 Array experts_layer(LinearInput& x, const Experts& e, Gate kind) {
   const Array& rows = x.rows().value();
-  const Routing routing = choose_experts(linear_experts(x, e.router, 1, {}), e.used, e.unnormalised);
+  const Routing routing = choose_experts(plus(linear_experts(x, e.router, 1, {}), e.router_bias), e.used, e.unnormalised);
   const std::int64_t tokens = x.tokens(), width = e.down.rows() / e.count;
   Array out = Array::empty({tokens, width}, DType::f32, rows.device());
   if (out.size() == 0) return out;
@@ -84,9 +94,16 @@ Array experts_layer(LinearInput& x, const Experts& e, Gate kind) {
     outputs = grouped_outputs(rows, e, kind, groups);
     places = Array::from(groups.places, {}, rows.device());
   } else {
-    LinearInput hidden(apply_gate(kind, linear_experts(x, e.gate, e.count, routing.ids),
-                                  linear_experts(x, e.up, e.count, routing.ids)));
-    outputs = linear_experts(hidden, e.down, e.count, routing.ids);
+    const Array ids = routing.ids.reshape({routing.ids.size()});
+    const auto bias_of = [&](const std::optional<Array>& all) {
+      return all ? std::optional(take(*all, ids)) : std::nullopt;
+    };
+    const std::optional<Array> bias = bias_of(e.gate_up_bias);
+    const std::int64_t size = e.down.columns();
+    LinearInput hidden(
+        apply_gate(kind, plus(linear_experts(x, e.gate, e.count, routing.ids), bias_columns(bias, 0, size)),
+                   plus(linear_experts(x, e.up, e.count, routing.ids), bias_columns(bias, size, 2 * size))));
+    outputs = plus(linear_experts(hidden, e.down, e.count, routing.ids), bias_of(e.down_bias));
   }
   std::vector<LaunchArgument> args = {outputs.view(), routing.weights.view(), out.view()};
   if (places) args.emplace_back(places->view());

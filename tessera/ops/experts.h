@@ -8,11 +8,14 @@ namespace tessera::ops {
 
 /// The weights of a layer. The rows of an expert are consecutive.
 struct Experts {
-  std::int64_t count = 0, used = 0;  ///< the number of experts, and of those that a token uses
-  Weight router;                     ///< (experts, width)
-  Weight gate, up;                   ///< (experts * hidden, width)
-  Weight down;                       ///< (experts * width, hidden)
-  bool unnormalised = false;         ///< see choose_experts
+  std::int64_t count = 0, used = 0;        ///< the number of experts, and of those that a token uses
+  Weight router;                           ///< (experts, width)
+  Weight gate, up;                         ///< (experts * hidden, width)
+  Weight down;                             ///< (experts * width, hidden)
+  bool unnormalised = false;               ///< see choose_experts
+  std::optional<Array> router_bias = {};   ///< f32 (experts,)
+  std::optional<Array> gate_up_bias = {};  ///< f32 (experts, 2 hidden): of the gate, then of `up`
+  std::optional<Array> down_bias = {};     ///< f32 (experts, width)
 };
 
 /// The experts of each token.

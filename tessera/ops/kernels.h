@@ -214,6 +214,10 @@ ir::Function trace_linear_tile(const LinearTileSpec& spec);
 /// Returns std::nullopt if the device has no matrix units for this weight, or there are too few tokens.
 std::optional<LinearTileSpec> choose_linear_tile(const Tiles& tiles, const WeightSpec& weight, std::int64_t rows,
                                                  std::int64_t columns, std::int64_t tokens, bool gated = false);
+/// The limit of clamped_silu, and the factor in its sigmoid.
+inline constexpr double clamped_silu_limit = 7, clamped_silu_slope = 1.702;
+/// Returns the name of a gate, for the names of kernels.
+const char* gate_name(Gate gate);
 /// Returns the activation of a gate times its partner. gelu is the tanh approximation of Hendrycks and Gimpel 2016.
 ir::Value gated_value(Gate gate, ir::Value g, ir::Value up);
 /// Rounds rows of f32 to 16-bit floats. An element is the sum of `terms` numbers, each rounded from what the previous

@@ -20,8 +20,9 @@ Array gelu_gate(Array gate, Array up);
 
 /// The activation of the gate in a feed-forward layer.
 enum class Gate : std::uint8_t {
-  silu,  ///< x * sigmoid(x)
-  gelu   ///< GELU with the tanh approximation
+  silu,         ///< x * sigmoid(x)
+  gelu,         ///< GELU with the tanh approximation
+  clamped_silu  ///< x * sigmoid(1.702 x) of x up to 7; its partner is clamped to +-7, and 1 is added to it (gpt-oss)
 };
 
 /// The elements of a head that form a pair and are rotated together.

@@ -144,7 +144,9 @@ Array rotate_and_store(std::span<const Array> parts, const HeadOptions& how, con
 }
 
 Array apply_gate(Gate kind, const Array& gate, const Array& partner) {
-  return kind == Gate::gelu ? gelu_gate(gate, partner) : silu_gate(gate, partner);
+  if (kind != Gate::clamped_silu) return kind == Gate::gelu ? gelu_gate(gate, partner) : silu_gate(gate, partner);
+  const Array x = minimum(gate, clamped_silu_limit);
+  return x * sigmoid(x * clamped_silu_slope) * (clip(partner, -clamped_silu_limit, clamped_silu_limit) + 1);
 }
 
 LinearInput gate(LinearInput& x, std::span<const Weight> weights, const std::optional<Array>& bias, Gate kind,

@@ -76,8 +76,14 @@ void add_part(const WeightSpec& weight, const WeightPart& w, const ir::BufferRef
   }
 }
 
+const char* gate_name(Gate gate) { return gate == Gate::silu ? "silu" : gate == Gate::gelu ? "gelu" : "clamped_silu"; }
+
 ir::Value gated_value(Gate gate, ir::Value g, ir::Value up) {
   if (gate == Gate::silu) return activate(Activation::silu, g) * up;
+  if (gate == Gate::clamped_silu) {
+    g = ir::min(g, clamped_silu_limit), up = ir::max(ir::min(up, clamped_silu_limit), -clamped_silu_limit);
+    return g / (1 + ir::exp(g * -clamped_silu_slope)) * (up + 1);
+  }
   const ir::Value inner = g * (g * g * 0.044715 + 1) * 0.7978845608028654;  // sqrt(2 / pi)
   return g * (ir::tanh(inner) + 1) * 0.5 * up;
 }
@@ -90,7 +96,7 @@ ir::Function trace_linear(const LinearSpec& spec) {
                      (tokens == 1 ? "_vector" : "_tile" + std::to_string(tokens));
   if (spec.experts) name += "_experts";
   if (slices > 1) name += "_slices" + std::to_string(slices);
-  if (spec.gated) name += spec.gate == Gate::silu ? "_silu_gate" : "_gelu_gate";
+  if (spec.gated) name += std::string("_") + gate_name(spec.gate) + "_gate";
   ir::Builder builder(name, ir::KernelKind::block, {spec.weight.group, spec.slices, 1});
   // Twice the sums need more registers. One block of this size requests enough bytes.
   if (spec.gated && (!layout_of(format).quantised() || tokens > 2)) builder.set_min_blocks(1);

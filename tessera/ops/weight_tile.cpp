@@ -27,7 +27,7 @@ WeightTile::WeightTile(const LinearTileSpec& s)
 
 std::string WeightTile::name_of(const LinearTileSpec& s) {
   return "_fragments" + std::to_string(s.tokens) + "_rows" + std::to_string(s.groups * tile_group_rows) + "_slices" +
-         std::to_string(s.slices) + (s.gated ? s.gate == Gate::silu ? "_silu_gate" : "_gelu_gate" : "");
+         std::to_string(s.slices) + (s.gated ? std::string("_") + gate_name(s.gate) + "_gate" : "");
 }
 
 std::uint64_t WeightTile::sums_bytes(const LinearTileSpec& s) {

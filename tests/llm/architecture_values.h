@@ -59,6 +59,8 @@ inline std::vector<float> weights_of(const std::string& name, const std::vector<
     const float u = (static_cast<float>(b) - 32768) / 32768;
     if (ends_with(name, "norm.weight"))
       out.push_back(1 + u / 4);
+    else if (ends_with(name, "gate_exps.bias") || ends_with(name, "up_exps.bias"))
+      out.push_back(u * 8);  // so large that some gates are clamped
     else if (ends_with(name, ".bias"))
       out.push_back(u / 4);
     else if (name == "token_embd.weight")

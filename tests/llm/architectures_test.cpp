@@ -124,7 +124,7 @@ TEST(Architectures, RejectUnknownKeysTensorsAndArchitectures) {
     };
     for (const std::string key : {"attention.new", "rope.dimension_parts", "expert_group_count"})
       expect_contains(refused(writer_of(c).set(prefix + key, std::uint32_t{3})), {name, prefix + key});
-    for (const std::string tensor : {"blk.0.attn_sinks.weight", "blk.1.ffn_gate_chexps.weight", "output.scale"})
+    for (const std::string tensor : {"blk.0.attn_sinks.bias", "blk.1.ffn_gate_chexps.weight", "output.scale"})
       expect_contains(refused(writer_of(c).add_tensor(tensor, {4}, std::vector<float>(4))), {name, tensor});
     const std::string key = "general.architecture";
     expect_contains(refused(writer_of(c, key, std::string("mamba"))),

@@ -76,7 +76,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
           if (const auto norm = choose_add_norm(tiles, 4096, adds, layout, centres))
             add(std::string(adds ? "add_rms_norm_" : "rms_norm_") + (centres ? "centred_" : "") + name,
                 trace_add_norm(*norm));
-      for (const Gate gate : {Gate::silu, Gate::gelu})
+      for (const Gate gate : {Gate::silu, Gate::gelu, Gate::clamped_silu})
         for (const WeightFormat format : {WeightFormat::f16, WeightFormat::q8_0}) {
           LinearSpec s{{format, tiles.rows, format == WeightFormat::q8_0 ? scale : DType::f32},
                        layout.tokens,
@@ -92,7 +92,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
           }
           if (tiles.rows == 32 && tiles.slices >= 2 * s.tokens && 256 * tiles.slices * s.tokens <= tiles.shared_bytes &&
               (!layout.quantised || tiles.subgroup >= input_lanes))
-            add("linear_" + std::string(weight_format_name(format)) + (gate == Gate::silu ? "_silu_" : "_gelu_") + name,
+            add("linear_" + std::string(weight_format_name(format)) + "_" + gate_name(gate) + "_" + name,
                 trace_linear(s));
         }
     }

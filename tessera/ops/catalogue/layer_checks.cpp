@@ -75,7 +75,7 @@ double check_layer(const LayerCase& c, Device device, std::uint64_t seed) {
     const Array f = tessera::linear(rms_norm(attended, norm, 1e-5f), gate_up);
     const Array g = f.slice(1, 0, hidden), u = f.slice(1, hidden, 2 * hidden);
     take(wanted, attended);
-    take(wanted, tessera::linear(c.gate == Gate::silu ? silu_gate(g, u) : gelu_gate(g, u), down));
+    take(wanted, tessera::linear(apply_gate(c.gate, g, u), down));
   }
   Array keys = old_keys.copy(), values = old_values.copy();
   AddNorm h = add_rms_norm(x, y, norm, 1e-5f, qkv);
@@ -97,7 +97,7 @@ void add_layer_checks(Checks& checks) {
     for (LayerCase c :
          {LayerCase{.tokens = 1, .past = 200, .sinks = true}, LayerCase{.tokens = 3, .past = 150, .norms = true},
           LayerCase{.tokens = 6, .head_size = 32, .biases = true, .joined = false, .gate = Gate::gelu},
-          LayerCase{.tokens = 9, .past = 5, .rotates = false}, LayerCase{.tokens = 35}}) {
+          LayerCase{.tokens = 9, .past = 5, .rotates = false, .gate = Gate::clamped_silu}, LayerCase{.tokens = 35}}) {
       if (c.tokens == 35 && format != WeightFormat::f16 && format != WeightFormat::q8_0) continue;
       c.format = format;
       checks.push_back({"transformer_layer",
