@@ -19,8 +19,13 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::string_view template_key = "tokenizer.chat_template";
-constexpr std::array<ThinkingMarks, 3> marks = {
-    {{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}, {"<seed:think>", "</seed:think>"}}};
+// The last entry is the channels of the harmony format (gpt-oss).
+constexpr std::array<ThinkingMarks, 4> marks = {
+    {{"<think>", "</think>"},
+     {"[THINK]", "[/THINK]"},
+     {"<seed:think>", "</seed:think>"},
+     {"<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>",
+      "<|channel|>final<|message|>"}}};
 constexpr std::string_view white = " \t\r\n";
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
@@ -437,8 +442,11 @@ ThinkingSplitter::Parts ThinkingSplitter::take(bool end) {
       if (seen.starts_with(marks[i].open)) {
         state_ = State::inside, marks_ = i;
         held_.erase(0, first + marks[i].open.size());
+      } else if (const std::string_view instead = marks[i].instead; !instead.empty() && seen.starts_with(instead)) {
+        state_ = State::answer_start;
+        held_.erase(0, first + instead.size());
       } else {
-        may_be = may_be || marks[i].open.starts_with(seen);
+        may_be = may_be || marks[i].open.starts_with(seen) || instead.starts_with(seen);
       }
     }
     if (state_ == State::start && may_be && !end) return out;

@@ -50,7 +50,8 @@ Conversation conversation_of_json(std::string_view json, const std::string& name
 
 /// The texts that a model writes before and after its thinking.
 struct ThinkingMarks {
-  std::string_view open, close;  ///< such as "<think>" and "</think>"
+  std::string_view open, close;   ///< such as "<think>" and "</think>"
+  std::string_view instead = {};  ///< what the model writes before an answer without thinking; may be empty
 };
 /// The thinking marks of common models. The first entry is "<think>" and "</think>".
 std::span<const ThinkingMarks> thinking_marks();

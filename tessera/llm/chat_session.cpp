@@ -37,6 +37,9 @@ void set_chat_ends(GenerateOptions& options, const ChatTemplate& chat_template, 
   for (const ThinkingMarks& m : thinking_marks())
     for (const std::string_view mark : {m.open, m.close})
       if (const auto id = tokenizer.find(mark)) options.shown.push_back(*id);
+  if (tokenizer.find("<|channel|>"))  // the marks of the harmony format consist of several tokens
+    for (const char* token : {"<|start|>", "<|channel|>", "<|message|>", "<|end|>"})
+      if (const auto id = tokenizer.find(token)) options.shown.push_back(*id);
   if (tools)
     for (const std::string_view mark : tool_call_marks())
       if (const auto id = tokenizer.find(mark)) options.shown.push_back(*id);

@@ -170,6 +170,11 @@ void Tokenizer::read_special(const GgufFile& file) {
     if (special && !token.text.empty()) special_.push_back(id);
   }
   for (const TokenId id : ids_of(file, hub::ends_key)) ends_.push_back(id);
+  // In the harmony format, which has these tokens, <|end|> ends one of several messages of an answer.
+  if (find("<|return|>") && find("<|call|>")) {
+    const auto end = find("<|end|>");
+    std::erase_if(ends_, [&](TokenId id) { return id == end; });
+  }
   std::sort(ends_.begin(), ends_.end());
   ends_.erase(std::unique(ends_.begin(), ends_.end()), ends_.end());
   std::stable_sort(special_.begin(), special_.end(),

@@ -201,17 +201,21 @@ TEST(ThinkingSplitter, SplitsThinkingFromAnswerForPiecesOfAnySize) {
     std::string written, thinking, text;
     std::optional<std::size_t> inside = {};
   };
-  const std::vector<Case> cases = {{"Hello <think>", "", "Hello <think>"},
-                                   {" \n Hello\n", "", " \n Hello\n"},
-                                   {"<think>\nSo: <b> it </think>\n\nIs", "So: <b> it", "Is"},
-                                   {"\n<think>a</think>b</think>", "a", "b</think>"},
-                                   {"a\n\nb\n</think>\n c", "a\n\nb", "c", 0},
-                                   {"a [/THINK]b", "a", "b", 1},
-                                   {"<think></think>ok", "", "ok"},
-                                   {"<think>\n\n</think>\n\nok", "", "ok"},
-                                   {"<thin", "", "<thin"},
-                                   {"<think>cut short </thi", "cut short </thi", ""},
-                                   {"", "", ""}};
+  const std::vector<Case> cases = {
+      {"Hello <think>", "", "Hello <think>"},
+      {" \n Hello\n", "", " \n Hello\n"},
+      {"<think>\nSo: <b> it </think>\n\nIs", "So: <b> it", "Is"},
+      {"\n<think>a</think>b</think>", "a", "b</think>"},
+      {"a\n\nb\n</think>\n c", "a\n\nb", "c", 0},
+      {"a [/THINK]b", "a", "b", 1},
+      {"<think></think>ok", "", "ok"},
+      {"<think>\n\n</think>\n\nok", "", "ok"},
+      {"<|channel|>analysis<|message|>So<|end|><|start|>assistant<|channel|>final<|message|>Is", "So", "Is"},
+      {"<|channel|>final<|message|>Is", "", "Is"},
+      {"<|channel|>fin", "", "<|channel|>fin"},
+      {"<thin", "", "<thin"},
+      {"<think>cut short </thi", "cut short </thi", ""},
+      {"", "", ""}};
   std::mt19937_64 rng(test_seed());
   for (const Case& c : cases)
     for (int round = 0; round < 30; ++round) {

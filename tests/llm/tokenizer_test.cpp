@@ -383,6 +383,15 @@ TEST(Tokenizer, CollectsEndTokensOfAllKeys) {
   EXPECT_FALSE(t.is_end(-1));
 }
 
+TEST(Tokenizer, EndOfAMessageIsNoEndInTheHarmonyFormat) {
+  Vocabulary v;
+  const TokenId end = v.add("<|end|>", TokenType::control), turn = v.add("<|return|>", TokenType::control),
+                call = v.add("<|call|>", TokenType::control);
+  const Tokenizer t = v.make();
+  EXPECT_EQ(Ids(t.ends().begin(), t.ends().end()), (Ids{turn, call}));
+  EXPECT_EQ(t.decode(end), "");
+}
+
 TEST(Tokenizer, DecodesNormalTokensOutsideTheByteTable) {
   // Some files declare added tokens as normal tokens, although they contain characters that are not in the byte table.
   Vocabulary v;
