@@ -174,6 +174,7 @@ TEST_P(OnEveryDevice, ModelsOfMixedFormatsMatchReference) {
 TEST_P(OnEveryDevice, ModelsWithExpertsMatchReference) {
   for (const auto& [type, experts, used] : {std::tuple(GgmlType::f32, 6u, 2u), {GgmlType::q8_0, 3u, 3u}}) {
     TinyModel tiny{.type = type, .types = {{"ffn_gate_inp.weight", GgmlType::f32}}};
+    if (type == GgmlType::q8_0) tiny.types["ffn_up_exps.weight"] = GgmlType::mxfp4;
     tiny.seed = testing::seed() + experts, tiny.experts = experts, tiny.used_experts = used;
     const auto bytes = tiny.writer().bytes();
     check_model(GgufFile::parse(bytes, "experts"), GetParam(), some_tokens(40, 203),
