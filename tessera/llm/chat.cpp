@@ -171,7 +171,8 @@ ChatTemplate::ChatTemplate(std::string_view source, std::string name) : name_(st
     thinking_style_ = ThinkingStyle::within;
   parts_ = expects_content_parts();
   call_forms_ = tool_call_forms(source);
-  if (has(source, "tools")) call_style_ = detect_call_style();
+  // Calls in the harmony format, in a channel of their own, are not parsed.
+  if (has(source, "tools") && !has(source, "<|channel|>")) call_style_ = detect_call_style();
 }
 
 std::vector<std::string> ChatTemplate::families() {

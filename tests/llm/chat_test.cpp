@@ -466,6 +466,9 @@ TEST(ToolCalls, PassesCallsInTheFormatOfTheTemplate) {
     EXPECT_EQ(std::count(ids.begin(), ids.end(), end), 0);
   }
   EXPECT_FALSE(of("").takes_tools()) << "a template that does not write calls";
+  EXPECT_FALSE(
+      of("<|channel|>{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson }}{% endfor %}").takes_tools())
+      << "calls in the harmony format are not parsed";
   EXPECT_FALSE(ChatTemplate::built_in("chatml").takes_tools());
   expect_throw<ArgumentError>([] { ChatTemplate::built_in("chatml").require_tools(); },
                               {"chatml", "does not support tools"});
