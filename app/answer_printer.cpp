@@ -3,24 +3,17 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 namespace tessera::app {
-namespace {
-
-constexpr std::chrono::seconds delay_of_progress{1};
-
-}  // namespace
 
 AnswerPrinter::AnswerPrinter(bool silent, bool quiet)
     : silent_(silent), terminal_(os::is_terminal(output())), style_(output()), progress_(quiet) {}
 
 void AnswerPrinter::show_progress(std::int64_t done, std::int64_t total) {
-  if (std::chrono::steady_clock::now() - start_ >= delay_of_progress)
-    progress_.update(fmt::format("reading {} of {} tokens", done, total));
+  progress_.update(fmt::format("reading {} of {} tokens", done, total));
 }
 
 std::string AnswerPrinter::wrap(std::string_view text) {

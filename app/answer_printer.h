@@ -3,8 +3,7 @@
 // thoughts are dimmed; elsewhere, thoughts are omitted.
 #pragma once
 
-#include <chrono>
-
+#include "delayed_progress.h"
 #include "terminal.h"
 #include "tessera/llm/chat_session.h"
 #include "word_wrap.h"
@@ -31,9 +30,8 @@ class AnswerPrinter {
 
   const bool silent_, terminal_;
   const Style style_;
-  Progress progress_;
+  DelayedProgress progress_;
   WordWrap wrap_;
-  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   bool thinking_ = false, begun_ = false, line_ended_ = false;
 };
 

@@ -31,7 +31,7 @@ struct GenerateOptions {
   /// token. -1: do not compute log probabilities.
   std::int64_t log_probabilities = -1;
   Callback<bool()> cancelled = {};  ///< called between tokens and prompt batches; return true to stop
-  /// Called between prompt batches with the number of prompt tokens read so far and in total. Tokens that were in the
+  /// Called before each prompt batch with the number of prompt tokens read so far and in total. Tokens that were in the
   /// cache are not counted.
   Callback<void(std::int64_t done, std::int64_t total)> on_read = {};
   std::vector<TokenId> shown = {};  ///< control tokens to include in the output; others are omitted

@@ -62,7 +62,7 @@ std::int64_t TextSession::read(std::span<const TokenId> prompt, const GenerateOp
   tokens_.resize(at);
   const std::size_t begin = at;
   while (at < prompt.size() && !cancelled(options)) {
-    if (reports && options.on_read && at > begin)
+    if (reports && options.on_read)
       options.on_read(static_cast<std::int64_t>(at - begin), static_cast<std::int64_t>(prompt.size() - begin));
     const auto piece = prompt.subspan(at, std::min(static_cast<std::size_t>(options.batch), prompt.size() - at));
     reserve(static_cast<std::int64_t>(at + piece.size()));

@@ -136,7 +136,7 @@ TEST(TextSession, ContinuesAfterCancellationAtAnyToken) {
   }
 }
 
-TEST(TextSession, ReportsProgressBetweenBatchesOfNewTokens) {
+TEST(TextSession, ReportsProgressBeforeBatchesOfNewTokens) {
   const auto prompt = model().tokenizer().encode("The index of a table that is read by the planner");
   const auto size = static_cast<std::int64_t>(prompt.size());
   TextSession session(model(), 512, DType::f32);
@@ -146,9 +146,9 @@ TEST(TextSession, ReportsProgressBetweenBatchesOfNewTokens) {
   std::vector<std::pair<std::int64_t, std::int64_t>> calls, expected;
   o.on_read = [&](std::int64_t done, std::int64_t total) { calls.emplace_back(done, total); };
   session.generate(prompt, o);
-  for (std::int64_t done = 4; done < size - 2; done += 4) expected.emplace_back(done, size - 2);
+  for (std::int64_t done = 0; done < size - 2; done += 4) expected.emplace_back(done, size - 2);
   EXPECT_EQ(calls, expected);
-  EXPECT_FALSE(calls.empty());
+  EXPECT_GT(calls.size(), 2u);
 }
 
 TEST(TextSession, ReturnsLogProbabilitiesAndAppliesBiases) {
