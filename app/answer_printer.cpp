@@ -16,9 +16,14 @@ void AnswerPrinter::show_progress(std::int64_t done, std::int64_t total) {
   progress_.update(fmt::format("reading {} of {} tokens", done, total));
 }
 
+std::size_t AnswerPrinter::width() const {
+  const std::size_t columns = terminal_width(output());
+  return columns > 0 ? columns : std::string::npos;
+}
+
 std::string AnswerPrinter::wrap(std::string_view text) {
   const std::string safe = escape_control_chars(text, terminal_);
-  return terminal_ ? wrap_.push(safe, columns(output())) : safe;
+  return terminal_ ? wrap_.push(safe, width()) : safe;
 }
 
 void AnswerPrinter::print_faint(const std::string& text) {
@@ -26,7 +31,7 @@ void AnswerPrinter::print_faint(const std::string& text) {
 }
 
 void AnswerPrinter::flush_thought() {
-  if (std::exchange(thinking_, false)) print_faint(wrap_.flush(columns(output())));
+  if (std::exchange(thinking_, false)) print_faint(wrap_.flush(width()));
 }
 
 bool AnswerPrinter::show(const ThinkingSplitter::Parts& parts) {
@@ -49,7 +54,7 @@ void AnswerPrinter::finish(const std::vector<ToolCall>& calls) {
   if (silent_) return;
   const bool printed = begun_ || thinking_;
   flush_thought();
-  app::print("{}", wrap_.flush(columns(output())));
+  app::print("{}", wrap_.flush(width()));
   if (calls.empty() || (printed && !line_ended_)) app::print("\n");
   for (const ToolCall& c : calls)
     app::print("{} {}\n", style_.strong(escape_control_chars(c.name, terminal_)),
@@ -61,7 +66,7 @@ void AnswerPrinter::abandon() {
   progress_.clear();
   if (!begun_ && !thinking_) return;
   flush_thought();
-  app::print("{}\n", wrap_.flush(columns(output())));
+  app::print("{}\n", wrap_.flush(width()));
 }
 
 void print_answer_json(const ChatAnswer& a, std::uint64_t seed) {

@@ -24,6 +24,7 @@ class AnswerPrinter {
   void abandon();
 
  private:
+  std::size_t width() const;
   std::string wrap(std::string_view text);
   void print_faint(const std::string& text);
   void flush_thought();

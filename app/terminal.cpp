@@ -61,10 +61,14 @@ void mark_rank(std::string prefix, bool prints) {
 }
 const std::string& error_prefix() { return rank_prefix; }
 
-std::size_t columns(std::FILE* stream) {
+std::size_t terminal_width(std::FILE* stream) {
   winsize size{};
-  if (!os::is_terminal(stream) || ::ioctl(::fileno(stream), TIOCGWINSZ, &size) != 0 || size.ws_col < 40) return 110;
-  return std::min<std::size_t>(size.ws_col, 120);
+  return os::is_terminal(stream) && ::ioctl(::fileno(stream), TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+std::size_t columns(std::FILE* stream) {
+  const std::size_t width = terminal_width(stream);
+  return width < 40 ? 110 : std::min<std::size_t>(width, 120);
 }
 
 std::string escape_control_chars(std::string_view text, bool terminal) {

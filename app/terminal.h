@@ -38,6 +38,8 @@ void eprint(fmt::format_string<T...> format, T&&... values) {
 /// settings of the terminal.
 std::string escape_control_chars(std::string_view text, bool terminal);
 
+/// Returns the number of columns of the terminal, or 0 if the stream is not a terminal or its width is unknown.
+std::size_t terminal_width(std::FILE* stream);
 /// Returns the width for wrapping text: the width of the terminal, but at most 120, or 110 if the stream is not a
 /// terminal.
 std::size_t columns(std::FILE* stream);

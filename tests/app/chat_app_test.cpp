@@ -413,11 +413,11 @@ TEST(ChatTerminal, AnswersAreWrappedBetweenWords) {
                                          "<|end|>"};
   scripted_model({"<|end|>", "<|ask|>"}, {line}, "{% for m in messages %}{{ m.content }}{% endfor %}<|ask|>")
       .write(path);
-  Terminal t(TESSERA_PROGRAM, kernels(), {"chat", path, "--device", "cpu", "--temperature", "0"}, 40);
+  Terminal t(TESSERA_PROGRAM, kernels(), {"chat", path, "--device", "cpu", "--temperature", "0"}, 30);
   ASSERT_TRUE(t.prompts()) << t.out();
   t.send("Hi\r");
   ASSERT_TRUE(t.shows("tokens/s)") && t.prompts()) << t.out();
-  EXPECT_TRUE(holds(visible(t.out()), {"\nThe quick brown fox jumps over the lazy\ndog, and then it sleeps.\n\n"
+  EXPECT_TRUE(holds(visible(t.out()), {"\nThe quick brown fox jumps over\nthe lazy dog, and then it\nsleeps.\n\n"
                                        "  Then it wakes.\n"}));
   EXPECT_NE(t.out().find("\x1b[2m(11 tokens, "), std::string::npos) << "speeds are dimmed: " << t.out();
   t.send("/save " + saved + "\r");
