@@ -131,9 +131,9 @@ Array nanmin(const Array& a, std::vector<int> axes, bool keep) {
 
 namespace {
 
-/// Where `element` comes before a value that is inserted at `edge`.
-Array comes_before(const Array& element, const Array& value, Edge edge) {
-  const bool left = edge == Edge::left;
+/// Where `element` comes before a value that is inserted on `side`.
+Array comes_before(const Array& element, const Array& value, SearchSide side) {
+  const bool left = side == SearchSide::left;
   const Array less = left ? element < value : element <= value;
   if (!is_float(value.dtype())) return less;
   return less | (left ? isnan(value) & !isnan(element) : isnan(value));
@@ -141,7 +141,7 @@ Array comes_before(const Array& element, const Array& value, Edge edge) {
 
 }  // namespace
 
-Array searchsorted(const Array& sorted, const Array& values, Edge edge) {
+Array searchsorted(const Array& sorted, const Array& values, SearchSide side) {
   const Operation operation("searchsorted", sorted, values);
   check_line("searchsorted", sorted);
   const DType common = promote(sorted.dtype(), values.dtype());
@@ -151,10 +151,10 @@ Array searchsorted(const Array& sorted, const Array& values, Edge edge) {
   Array begin = Array::zeros(values.shape(), DType::i64, values.device());
   for (std::int64_t length = line.size(); length > 0;) {
     const std::int64_t half = std::max<std::int64_t>(length / 2, 1);
-    begin = where(comes_before(take(line, begin + (half - 1)), wanted, edge), begin + half, begin).eval();
+    begin = where(comes_before(take(line, begin + (half - 1)), wanted, side), begin + half, begin).eval();
     length -= half;
   }
-  return operation.finish(std::move(begin), [&] { return Attributes{{"edge", static_cast<std::int64_t>(edge)}}; });
+  return operation.finish(std::move(begin), [&] { return Attributes{{"side", static_cast<std::int64_t>(side)}}; });
 }
 
 Array isin(const Array& a, const Array& values) {
@@ -177,7 +177,7 @@ Array interp(const Array& x, const Array& at, const Array& heights) {
   const Array places = as_floats(at), values = as_floats(heights), wanted = as_floats(x);
   const std::int64_t last = at.size() - 1;
   if (last == 0) return operation.finish(where(isnan(wanted), wanted, values.select(0, 0)));
-  const Array right = clip(searchsorted(places, wanted, Edge::right), 1, last);
+  const Array right = clip(searchsorted(places, wanted, SearchSide::right), 1, last);
   const Array x0 = take(places, right - 1), x1 = take(places, right);
   const Array y0 = take(values, right - 1), y1 = take(values, right);
   const Array between = y0 + (y1 - y0) * ((wanted - x0) / (x1 - x0));
@@ -246,7 +246,7 @@ Histogram histogram(const Array& a, std::int64_t bins, double low, double high) 
   const Array x = as_floats(a).reshape({a.size()});
   Array edges = Array::linspace(low, high, bins + 1, x.dtype(), x.device());
   const Array is_inside = (x >= edges.select(0, 0)) & (x <= edges.select(0, bins));
-  const Array interval = minimum(searchsorted(edges, x, Edge::right) - 1, bins - 1);
+  const Array interval = minimum(searchsorted(edges, x, SearchSide::right) - 1, bins - 1);
   // Elements outside are counted in an interval of their own.
   Array counts = bincount(where(is_inside, interval, bins), bins + 1).slice(0, 0, bins).copy();
   std::vector<Array> both = operation.finish({std::move(counts), std::move(edges)}, [&] {

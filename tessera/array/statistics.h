@@ -30,14 +30,14 @@ Array nanmin(const Array& a, std::vector<int> axes = {}, bool keep = false);
 // Searches in ascending arrays. NaN counts as larger than any number, as sort() places it.
 
 /// Which position of equal elements `searchsorted` returns.
-enum class Edge : std::uint8_t {
+enum class SearchSide : std::uint8_t {
   left,   ///< The position of the first one.
   right,  ///< The position after the last one.
 };
 /// The positions (i64) at which `values` can be inserted into `sorted`, one ascending dimension, so that it remains
 /// ascending. Has the shape of `values`. Runs log2(n) + 1 passes over `values`. Throws ShapeError if `sorted` does not
 /// have exactly one dimension.
-Array searchsorted(const Array& sorted, const Array& values, Edge edge = Edge::left);
+Array searchsorted(const Array& sorted, const Array& values, SearchSide side = SearchSide::left);
 /// True for each element of `a` that occurs in `values`, which can have any shape. NaN never does.
 Array isin(const Array& a, const Array& values);
 /// Linear interpolation at `x` of a function with the values `heights` at the ascending positions `at`, both (n,). Left

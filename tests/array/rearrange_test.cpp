@@ -162,7 +162,7 @@ TEST_P(OnEveryDevice, SearchesMatchPlainLoops) {
     }
     const Array line = Array::from(sorted), wanted = Array::from(values, Shape{5, 10});
     ASSERT_EQ(searchsorted(line, wanted).to_vector<std::int64_t>(), left) << count;
-    ASSERT_EQ(searchsorted(line, wanted, Edge::right).to_vector<std::int64_t>(), right) << count;
+    ASSERT_EQ(searchsorted(line, wanted, SearchSide::right).to_vector<std::int64_t>(), right) << count;
     ASSERT_EQ(isin(wanted, line).to_vector<bool>(), within) << count;
   }
   expect_throw<Error>([] { searchsorted(Array::ones({2, 2}), Array::ones({1})); }, {"exactly one dimension"});
