@@ -266,7 +266,7 @@ TEST(ModelNames, OtherFileFormatsAreRecognised) {
   EXPECT_TRUE(refused(run({"inspect", path}), {path, "Git LFS", "git lfs pull"}));
   const std::string tensors = folder / "model.safetensors";
   write_file(tensors, std::string("\x02\0\0\0\0\0\0\0{}", 10));
-  EXPECT_TRUE(refused(run({"generate", tensors, "-p", "A"}), {"safetensors", "convert_hf_to_gguf.py"}));
+  EXPECT_TRUE(refused(run({"generate", tensors, "-p", "A"}), {"safetensors", "folder", "config.json"}));
   const std::string zip = folder / "model.pt";
   write_file(zip, "PK\3\4 a zip archive");
   EXPECT_TRUE(refused(run({"generate", zip, "-p", "A"}), {"PyTorch", "convert_hf_to_gguf.py"}));
