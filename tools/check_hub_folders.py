@@ -43,7 +43,8 @@ PARTS = [" ", "  ", "    ", "\n", "\n\n", "\r\n", "\t", "the", " The", "quick", 
 
 def texts(count: int) -> list[str]:
     rng = random.Random(20261129)
-    out = ["", " ", "  ", "a", " a", "\n", "Hello, world!", "x = 1234567 + y", "The cat's 3 kittens, aren't they?", " two  spaces ", "日本語のテキスト"]
+    out = ["", " ", "  ", "a", " a", "\n", "Hello, world!", "x = 1234567 + y", "The cat's 3 kittens, aren't they?", " two  spaces ", "日本語のテキスト",
+           "x \u00a0<|end|>\u3000 y"]
     while len(out) < count:
         out.append("".join(rng.choice(PARTS) + (" " if rng.random() < 0.3 else "") for _ in range(rng.randrange(1, 14))))
     return out[:count]

@@ -47,7 +47,24 @@ bool overlaps(std::span<const EncodeOptions::Range> ranges, std::size_t begin, s
   return std::any_of(ranges.begin(), ranges.end(), [&](const auto& r) { return r.begin < end && begin < r.end; });
 }
 
-constexpr std::string_view stripped_space = " \t\n\v\f\r";
+// The White_Space characters of Unicode.
+constexpr std::array<std::string_view, 25> spaces = {
+    " ",      "\t",     "\n",     "\v",     "\f",     "\r",     "\u0085", "\u00a0", "\u1680",
+    "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005", "\u2006", "\u2007", "\u2008",
+    "\u2009", "\u200a", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"};
+
+std::string_view without_space_before(std::string_view text) {
+  const auto starts = [&](std::string_view space) { return text.starts_with(space); };
+  for (auto s = std::ranges::find_if(spaces, starts); s != spaces.end(); s = std::ranges::find_if(spaces, starts))
+    text.remove_prefix(s->size());
+  return text;
+}
+std::string_view without_space_after(std::string_view text) {
+  const auto ends = [&](std::string_view space) { return text.ends_with(space); };
+  for (auto s = std::ranges::find_if(spaces, ends); s != spaces.end(); s = std::ranges::find_if(spaces, ends))
+    text.remove_suffix(s->size());
+  return text;
+}
 
 }  // namespace
 
@@ -278,11 +295,11 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
           continue;
         }
         std::string_view before = rest.substr(0, at);
-        if (special.strips_left) before = before.substr(0, before.find_last_not_of(stripped_space) + 1);
+        if (special.strips_left) before = without_space_after(before);
         if (!before.empty()) next.push_back({before, no_token});
         next.push_back({rest.substr(at, special.text.size()), id});
         rest.remove_prefix(at + special.text.size());
-        if (special.strips_right) rest.remove_prefix(std::min(rest.find_first_not_of(stripped_space), rest.size()));
+        if (special.strips_right) rest = without_space_before(rest);
         found = true, at = 0;
       }
       if (!rest.empty()) next.push_back({rest, no_token});
