@@ -191,7 +191,7 @@ void list(bool as_json) {
                                                                                   Json::error_handler_t::replace));
     return;
   }
-  if (caches.models.empty()) app::print("There are no GGUF files in the caches of Hugging Face and llama.cpp.\n");
+  if (caches.models.empty()) app::print("There are no models in the caches of Hugging Face and llama.cpp.\n");
   std::string folders;
   for (const std::string& f : caches.folders) folders += (folders.empty() ? "" : ", ") + printable_line(f);
   app::print("{}Searched {}\n", caches.models.empty() ? "" : "\n",

@@ -34,11 +34,19 @@ std::string word(const std::string& text) {
   return out + "'";
 }
 
+/// True if the name of a repository indicates that it contains GGUF files.
+bool has_gguf_files(std::string name) {
+  for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return name.find("gguf") != std::string::npos;
+}
+
 /// Returns the `hf download` command for a model, for one of its files, or for the files of one quantisation.
 std::string download(const std::string& model, const std::string& file, const std::string& quantisation) {
   std::string command = "hf download " + model;
   if (!file.empty())
     command += " " + word(file);
+  else if (quantisation.empty() && !has_gguf_files(model))
+    command += " --local-dir " + model.substr(model.find('/') + 1);
   else
     command += quantisation.empty() ? " --include '*.gguf'" : " --include " + word("*" + quantisation + "*.gguf");
   return command + (file.empty() ? "" : " --local-dir .");
@@ -90,8 +98,20 @@ std::optional<std::string> variable(const char* name) {
   return value;
 }
 
-/// Adds the GGUF files below `folder`. `hub` is true for Hugging Face's cache, whose folders have names such as
-/// models--OWNER--NAME/snapshots/REVISION.
+/// Returns the total size of the safetensors files in a folder.
+std::uint64_t safetensors_bytes(const fs::path& folder) {
+  std::uint64_t bytes = 0;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    std::error_code of_file;
+    const std::uintmax_t size = fs::file_size(entry.path(), of_file);
+    if (!of_file && entry.path().extension() == ".safetensors") bytes += size;
+  }
+  return bytes;
+}
+
+/// Adds the GGUF files and the folders with safetensors files below `folder`. `hub` is true for Hugging Face's cache,
+/// whose folders have names such as models--OWNER--NAME/snapshots/REVISION.
 void add_models(const fs::path& folder, bool hub, ModelCaches& out) {
   std::error_code error;
   static const std::regex part("(.*)-(\\d{5})-of-(\\d{5})\\.gguf");
@@ -99,15 +119,16 @@ void add_models(const fs::path& folder, bool hub, ModelCaches& out) {
   for (fs::recursive_directory_iterator at(folder, options, error), end; !error && at != end; at.increment(error)) {
     const fs::path& path = at->path();
     std::error_code of_file;
-    if (path.extension() != ".gguf" || !fs::is_regular_file(path, of_file) || of_file) continue;
-    CachedModel model{.path = path.string()};
+    const std::uint64_t tensors = path.filename() == "config.json" ? safetensors_bytes(path.parent_path()) : 0;
+    if (tensors == 0 && (path.extension() != ".gguf" || !fs::is_regular_file(path, of_file) || of_file)) continue;
+    CachedModel model{.path = (tensors ? path.parent_path() : path).string(), .bytes = tensors};
     std::smatch m;
     const std::string name = path.filename().string();
     if (std::regex_match(name, m, part)) {
       if (m[2] != "00001") continue;
       model.parts = std::stoull(m[3]);
     }
-    for (std::uint64_t i = 1; i <= model.parts; ++i) {
+    for (std::uint64_t i = 1; i <= model.parts && tensors == 0; ++i) {
       const fs::path each =
           model.parts == 1 ? path : path.parent_path() / fmt::format("{}-{:05}-of-{}.gguf", m[1].str(), i, m[3].str());
       const std::uintmax_t bytes = fs::file_size(each, of_file);

@@ -25,7 +25,7 @@ void add_weights_option(CLI::App& sub, std::string& weights);
 /// Returns the name of a file without its extension, or the name of a folder.
 std::string model_name(const std::string& path);
 
-/// A model file in a cache.
+/// A model file or folder in a cache.
 struct CachedModel {
   std::string path, model;  ///< `model` is "owner/name" if the file is in the hub's cache, otherwise empty
   std::uint64_t bytes = 0;  ///< total size of all parts
@@ -35,8 +35,9 @@ struct ModelCaches {
   std::vector<std::string> folders;  ///< searched folders
   std::vector<CachedModel> models;   ///< sorted by path
 };
-/// Finds GGUF files in the caches of Hugging Face ($HF_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub) and of
-/// llama.cpp ($LLAMA_CACHE, ~/.cache/llama.cpp). A model that is split into several files is listed once, as part 1.
+/// Finds GGUF files and folders with safetensors files in the caches of Hugging Face ($HF_HUB_CACHE, $HF_HOME/hub,
+/// ~/.cache/huggingface/hub) and of llama.cpp ($LLAMA_CACHE, ~/.cache/llama.cpp). A model that is split into several
+/// files is listed once, as part 1.
 ModelCaches cached_models();
 
 }  // namespace tessera::app

@@ -289,7 +289,7 @@ TEST(HubFolder, ErrorsNameFileAndKey) {
     test::write_folder(path, test::folder_of(test::folder_cases[0]));
     std::filesystem::remove(path + "/" + name);
     expect_throw<FormatError>([&] { GgufFile::open(path); }, {path, name});
-    test::write_file(path + "/model.gguf", "");
+    test::put_file(path + "/model.gguf", "");
     expect_throw<FormatError>([&] { GgufFile::open(path); }, {path + "/model.gguf"});
   }
   test::write_folder(path, test::folder_of(test::folder_cases[0]));

@@ -33,7 +33,7 @@ struct ModelFolder {
   std::size_t shards = 1;
 };
 
-inline void write_file(const std::filesystem::path& path, const std::string& text) {
+inline void put_file(const std::filesystem::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
@@ -55,10 +55,10 @@ inline std::string safetensors_text(const FolderTensors& tensors) {
 inline void write_folder(const std::filesystem::path& folder, const ModelFolder& m) {
   std::filesystem::create_directories(folder);
   for (const auto& entry : std::filesystem::directory_iterator(folder)) std::filesystem::remove(entry.path());
-  write_file(folder / "config.json", m.config.dump());
-  write_file(folder / "tokenizer.json", m.tokenizer.dump());
-  for (const auto& [name, text] : m.further_files) write_file(folder / name, text);
-  if (m.shards == 1) return write_file(folder / "model.safetensors", safetensors_text(m.tensors));
+  put_file(folder / "config.json", m.config.dump());
+  put_file(folder / "tokenizer.json", m.tokenizer.dump());
+  for (const auto& [name, text] : m.further_files) put_file(folder / name, text);
+  if (m.shards == 1) return put_file(folder / "model.safetensors", safetensors_text(m.tensors));
   std::vector<FolderTensors> parts(m.shards);
   nlohmann::json map;
   std::size_t next = 0;
@@ -67,8 +67,8 @@ inline void write_folder(const std::filesystem::path& folder, const ModelFolder&
     parts[next++ % m.shards].emplace(name, t);
   }
   for (std::size_t i = 0; i < parts.size(); ++i)
-    write_file(folder / ("part-" + std::to_string(i) + ".safetensors"), safetensors_text(parts[i]));
-  write_file(folder / "model.safetensors.index.json", nlohmann::json{{"weight_map", map}}.dump());
+    put_file(folder / ("part-" + std::to_string(i) + ".safetensors"), safetensors_text(parts[i]));
+  put_file(folder / "model.safetensors.index.json", nlohmann::json{{"weight_map", map}}.dump());
 }
 
 /// A byte-level tokenizer with `size` tokens and no merges.

@@ -14,6 +14,7 @@
 #include "tessera/llm/gguf_writer.h"
 #include "tessera/llm/inspect.h"
 #include "tests/app/app_program.h"
+#include "tests/hub/model_folder.h"
 #include "tests/llm/reference_llama.h"
 
 using namespace tessera::test;
@@ -216,6 +217,7 @@ TEST(Inspect, ListsModelsInOtherProgramsCaches) {
   std::filesystem::copy_file(shipped, blob);
   std::filesystem::create_symlink(blob, snapshot + "/tiny-q8_0.gguf");
   write_file(snapshot + "/sub/config.json", "{}");
+  write_folder(hub + "/models--someone--tiny/snapshots/1", folder_of(folder_cases[0]));
   write_file(llama + "/broken.gguf", "GGUF and no more");
   write_file(llama + "/two-00001-of-00002.gguf", "12345");
   write_file(llama + "/two-00002-of-00002.gguf", "123");
@@ -224,8 +226,10 @@ TEST(Inspect, ListsModelsInOtherProgramsCaches) {
   ASSERT_EQ(o.code, 0) << o.err;
   const json j = json::parse(o.out);
   EXPECT_EQ(j["folders"], json({hub, llama}));
-  ASSERT_EQ(j["models"].size(), 3u) << j.dump();
-  const json &tiny = j["models"][0], &broken = j["models"][1], &two = j["models"][2];
+  ASSERT_EQ(j["models"].size(), 4u) << j.dump();
+  const json &tiny = j["models"][0], &broken = j["models"][2], &two = j["models"][3];
+  EXPECT_EQ(j["models"][1]["model"], "someone/tiny");
+  EXPECT_TRUE(j["models"][1]["runs"]);
   EXPECT_EQ(tiny["file"], snapshot + "/tiny-q8_0.gguf");
   EXPECT_EQ(tiny["model"], "someone/tiny-gguf");
   EXPECT_EQ(tiny["bytes"], std::filesystem::file_size(shipped));
@@ -240,7 +244,7 @@ TEST(Inspect, ListsModelsInOtherProgramsCaches) {
   const Outcome none = run(
       {"inspect"}, {.environment = {{"HF_HOME", folder / "x"}, {"LLAMA_CACHE", folder / "y"}, {"HF_HUB_CACHE", ""}}});
   EXPECT_EQ(none.code, 0) << none.err;
-  EXPECT_TRUE(holds(none.out, {"There are no GGUF files", folder / "x/hub"}));
+  EXPECT_TRUE(holds(none.out, {"There are no models", folder / "x/hub"}));
 }
 
 TEST(ModelNames, UrlsAndRepositoriesSuggestDownloadCommand) {
@@ -250,6 +254,7 @@ TEST(ModelNames, UrlsAndRepositoriesSuggestDownloadCommand) {
       {"https://huggingface.co/someone/tiny-GGUF", "hf download someone/tiny-GGUF --include '*.gguf'"},
       {"https://example.org/a b.gguf", "curl -L -O 'https://example.org/a b.gguf'"},
       {"someone/tiny-GGUF", "hf download someone/tiny-GGUF --include '*.gguf'"},
+      {"someone/tiny", "hf download someone/tiny --local-dir tiny"},
       {"hf:someone/tiny-GGUF:Q4_K_M", "hf download someone/tiny-GGUF --include '*Q4_K_M*.gguf'"},
   };
   for (const auto& [name, command] : cases) {
@@ -277,6 +282,32 @@ TEST(ModelNames, OtherFileFormatsAreRecognised) {
       .set("split.tensors.count", std::int32_t{0})
       .write(part);
   EXPECT_TRUE(refused(run({"inspect", part}), {"part 2 of 2", "m-00001-of-00002.gguf"}));
+}
+
+TEST(ModelNames, FoldersAreModels) {
+  const TemporaryFolder scratch;
+  const std::string folder = scratch / "tiny-model";
+  ModelFolder m = folder_of(folder_cases[0]);
+  write_folder(folder, m);
+  const json report = inspected(folder, 0);
+  EXPECT_EQ(report["name"], "tiny-model");
+  EXPECT_EQ(report["architecture"], "llama");
+  EXPECT_TRUE(holds(run({"inspect", folder, "--device", "cpu:0"}).out, {"tiny-model, folder", "f32", "gpt2, gpt-2"}));
+  for (const std::string weights : {"", "q8_0"}) {
+    std::vector<std::string> arguments = {"generate", folder,          "--ids", "-p",       "1 5 9", "-n",
+                                          "3",        "--temperature", "0",     "--device", "cpu:0", "-q"};
+    if (!weights.empty()) arguments.insert(arguments.end(), {"--weights", weights});
+    const Outcome o = run(arguments);
+    EXPECT_EQ(o.code, 0) << o.err;
+    EXPECT_EQ(std::ranges::count_if(o.out, [](char c) { return c == ' ' || c == '\n'; }), 3) << o.out;
+  }
+  EXPECT_EQ(run({"tokenize", folder, "t5", "--ids"}).code, 0);
+  EXPECT_EQ(run({"estimate", folder, "--weights", "q4_0", "--device", "cpu:0"}).code, 0);
+  EXPECT_EQ(run({"estimate", folder, "--weights", "q9", "--device", "cpu:0"}).code, 2);
+  EXPECT_TRUE(refused(run({"estimate", shipped, "--weights", "q8_0"}), {shipped, "q8_0", "folder"}));
+  m.config["architectures"] = {"FalconForCausalLM"};
+  write_folder(folder, m);
+  EXPECT_TRUE(refused(run({"inspect", folder}), {folder + "/config.json", "FalconForCausalLM", "LlamaForCausalLM"}));
 }
 
 }  // namespace

@@ -398,7 +398,7 @@ TEST(ModelFuzz, FoldersLoadOrThrow) {
       for (std::size_t n = random() % 3; n > 0; --n)
         text[random() % std::min<std::size_t>(text.size(), 3000)] = static_cast<char>(random());
       if (random() % 4 == 0) text.resize(random() % text.size());
-      test::write_file(path, text);
+      test::put_file(path, text);
     }
     std::size_t size = 0;
     for (const auto& path : files) size += std::filesystem::file_size(path);
