@@ -152,7 +152,8 @@ TEST(HubFolder, ReadsSamplingTemplateAndEnds) {
   const std::string path = scratch / "tiny-chat";
   ModelFolder m = test::folder_of(test::folder_cases[0]);
   m.tokenizer["added_tokens"] =
-      json::parse(R"([{"id":3,"content":"t3","special":true},{"id":4,"content":"t4","special":false}])");
+      json::parse(R"([{"id":3,"content":"t3","special":true},{"id":4,"content":"t4","special":false},
+    {"id":64,"content":"<image>","special":true}])");
   m.further_files = {
       {"generation_config.json",
        R"({"temperature":0.5,"top_k":7,"top_p":0.9,"repetition_penalty":1.25,"eos_token_id":[5,6,7,8]})"},

@@ -31,6 +31,7 @@ const json& tokenizer_of(const std::string& name) {
 Tokenizer load(const test::Folder& scratch, const json& tokenizer, const std::string& settings = "{}") {
   ModelFolder m = test::folder_of(test::folder_cases[0]);
   m.tokenizer = tokenizer;
+  m.config["vocab_size"] = 1000;
   m.further_files["tokenizer_config.json"] = settings;
   test::write_folder(scratch / "m", m);
   return Tokenizer(GgufFile::open(scratch / "m"));

@@ -85,10 +85,13 @@ class TokenizerReader {
     const json& added = file_.array("added_tokens");
     const auto most = static_cast<std::int64_t>(
         std::min<std::size_t>(tokens_.size() + added.size() + most_unused, static_cast<std::size_t>(most_tokens)));
+    const std::int64_t embeddings = files_.config.integer_or("vocab_size", most_tokens, 1, std::int64_t{1} << 30);
     std::size_t index = 0;
     for (const json& entry : added) {
       const JsonObject token = file_.within(entry, fmt::format("added_tokens[{}]", index++));
       const std::int64_t id = token.integer("id", 0, most);
+      // Models of text have no embeddings for the tokens of images that some tokenizers have, such as that of Gemma 3.
+      if (id >= embeddings) continue;
       const std::string text = token.text("content");
       if (text.empty()) token.bad("content", "the token has no text");
       if (token.flag_or("single_word", false))
@@ -205,7 +208,8 @@ class TokenizerReader {
     std::vector<std::int64_t> ends = ids_of(files_.generation, "eos_token_id");
     if (ends.empty()) ends = ids_of(files_.config, "eos_token_id");
     auto bos = named("bos_token"), eos = named("eos_token");
-    if (const auto ids = ids_of(files_.config, "bos_token_id"); !bos && !ids.empty()) bos = ids.front();
+    if (!bos)
+      if (const auto ids = ids_of(files_.config, "bos_token_id"); !ids.empty()) bos = ids.front();
     if (!eos && !ends.empty()) eos = ends.front();
     std::optional<std::int64_t> before, after;
     bool found = false;
