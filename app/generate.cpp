@@ -80,7 +80,9 @@ nlohmann::ordered_json json_of(const MemoryStats& m) {
 
 /// A token may be a part of a character, so its bytes are listed, too.
 nlohmann::ordered_json json_of(const TokenProbability& p, const Tokenizer& tokenizer) {
-  const std::string_view bytes = tokenizer.decode(p.id, true);
+  // Rows of the output matrix may have no token.
+  const std::string_view bytes =
+      static_cast<std::size_t>(p.id) < tokenizer.size() ? tokenizer.decode(p.id, true) : std::string_view();
   nlohmann::ordered_json numbers = nlohmann::ordered_json::array();
   for (const char c : bytes) numbers.push_back(static_cast<unsigned char>(c));
   return {{"token", p.id}, {"text", bytes}, {"bytes", numbers}, {"logprob", p.log_probability}};

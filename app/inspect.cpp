@@ -137,6 +137,7 @@ Json json_of(const ModelReport& r, const Needs& needs) {
     const LlamaConfig& c = *r.config;
     out["context"] = c.context_length;
     out["layers"] = c.layers, out["width"] = c.width, out["hidden"] = c.hidden, out["heads"] = c.heads;
+    if (c.ignored_window > 0) out["ignored_window"] = c.ignored_window;
     if (c.experts > 0)
       out["experts"] = c.experts, out["used_experts"] = c.used_experts, out["expert_hidden"] = c.expert_hidden;
     out["key_heads"] = c.key_heads, out["head_size"] = c.head_size, out["vocabulary"] = c.vocabulary;

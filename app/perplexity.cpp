@@ -14,6 +14,7 @@
 #include "read_text.h"
 #include "terminal.h"
 #include "tessera/base/printable.h"
+#include "tessera/llm/estimate.h"
 
 namespace tessera::app {
 namespace {
@@ -31,6 +32,7 @@ int run_perplexity(PerplexityArguments o) {
   const DeviceScope scope(devices.front());
   const GgufFile file = open_model(o.model, o.weights);
   if (o.context == 0) o.context = std::min<std::int64_t>(512, read_llama_config(file).context_length);
+  require_context("perplexity", o.context, read_llama_config(file).context_length);
   const LanguageModel model =
       load_with_progress(file, o, devices, {.generate = o.generate, .conversation = o.context}, o.quiet);
   const std::vector<TokenId> tokens = model.tokenizer().encode(text);

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "command.h"
@@ -65,11 +66,28 @@ std::uint64_t bytes_of(const GgufFile& file) {
   return bytes;
 }
 
+/// Refuses to replace a file that is read, and a folder: what only Tessera reads of its tokenizer has no standard keys.
+void check_files(const GgufFile& file, const std::string& to) {
+  if (file.version() == 0)
+    fail<ArgumentError>({.operation = "quantise",
+                         .with = {{"file", file.name()}},
+                         .wrong = "this is a folder, and not a GGUF file",
+                         .remedy = "The other commands quantise its weights while they load it: --weights q8_0"});
+  std::error_code ignored;
+  for (const GgufTensor& t : file.tensors())
+    if (std::filesystem::equivalent(to, file.name(t), ignored))
+      fail<ArgumentError>({.operation = "quantise",
+                           .with = {{"file", to}},
+                           .wrong = "the model would be replaced",
+                           .remedy = "Write to another file"});
+}
+
 struct Stopped {};
 
 int run_quantize(const QuantizeArguments& o) {
   catch_interrupts("tessera: interrupted before the file was written", !o.quiet && os::is_terminal(stderr));
   const GgufFile file = open_model(o.from);
+  check_files(file, o.to);
   const GgmlType type = quantizable_type(o.type);
   if (!o.quiet) warn_of_losses(file, type);
   Progress progress(o.quiet);
@@ -77,8 +95,8 @@ int run_quantize(const QuantizeArguments& o) {
   try {
     quantize_model(file, o.to, type, [&](std::size_t index, const GgufTensor& t, GgmlType to) {
       if (stop_requested()) throw Stopped();
-      progress.update(fmt::format("tensor {} of {}: {}, {} to {}", index + 1, file.tensors().size(), t.name,
-                                  ggml_type_info(t.type)->name, ggml_type_info(to)->name));
+      progress.update(fmt::format("tensor {} of {}: {}, {} to {}", index + 1, file.tensors().size(),
+                                  printable_line(t.name), ggml_type_info(t.type)->name, ggml_type_info(to)->name));
     });
   } catch (const Stopped&) {
     progress.clear();

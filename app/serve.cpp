@@ -138,7 +138,7 @@ int run_serve(ServeArguments o) {
   if (error) std::rethrow_exception(error);
   if (!failure.empty())
     fail<DeviceError>({.operation = "serve",
-                       .wrong = "the device failed in two steps in succession: " + failure,
+                       .wrong = "the device failed twice before it had computed another token: " + failure,
                        .remedy = "Start the server again; `tessera doctor` examines the device"});
   return success;
 }

@@ -11,7 +11,7 @@ using namespace tessera;
 
 constexpr int bins = 10;
 
-const auto histogram = kernel("histogram", block(128), [](Buffer<const float> x, Buffer<int> counts) {
+const auto count_bins = kernel("histogram", block(128), [](Buffer<const float> x, Buffer<int> counts) {
   Shared<int> mine(bins);
   auto t = thread_id();
   if_(t < bins, [&] { mine[t] = 0; });
@@ -27,7 +27,7 @@ const auto histogram = kernel("histogram", block(128), [](Buffer<const float> x,
 int main() {
   const Array x = random_uniform({100'000}, /*seed=*/1);
   Array counts = Array::zeros({bins}, DType::i32);
-  histogram.launch(blocks(32), x, counts);
+  count_bins.launch(blocks(32), x, counts);
 
   const auto host_x = x.to_vector<float>();
   std::vector<int> expected(bins);

@@ -10,29 +10,29 @@
 
 using namespace tessera;
 
-constexpr int tile = 16;
+constexpr int tile_size = 16;
 
 int main() {
   const auto product = kernel(
-      "product", block(tile, tile),
+      "product", block(tile_size, tile_size),
       [](Buffer<const float> a, Buffer<const float> b, Buffer<float> c, Val<Index> m, Val<Index> n, Val<Index> k) {
-        Shared<float> a_tile(tile * tile), b_tile(tile * tile);
+        Shared<float> a_tile(tile_size * tile_size), b_tile(tile_size * tile_size);
         auto x = thread_id(0), y = thread_id(1);
         auto column = global_id(0), row = global_id(1);
         Var<float> sum = 0.0f;
-        for_(0, k, tile, [&](Val<Index> at) {
+        for_(0, k, tile_size, [&](Val<Index> at) {
           // Blocks at the edges extend beyond the matrices. load_if() returns 0 there.
-          a_tile[y * tile + x] = a.load_if(row < m && at + x < k, row * k + at + x, 0.0f);
-          b_tile[y * tile + x] = b.load_if(at + y < k && column < n, (at + y) * n + column, 0.0f);
+          a_tile[y * tile_size + x] = a.load_if(row < m && at + x < k, row * k + at + x, 0.0f);
+          b_tile[y * tile_size + x] = b.load_if(at + y < k && column < n, (at + y) * n + column, 0.0f);
           barrier();
-          for (int i = 0; i < tile; ++i)  // a C++ loop is unrolled while tracing
-            sum += a_tile[y * tile + i] * b_tile[i * tile + x];
+          for (int i = 0; i < tile_size; ++i)  // a C++ loop is unrolled while tracing
+            sum += a_tile[y * tile_size + i] * b_tile[i * tile_size + x];
           barrier();
         });
         if_(row < m && column < n, [&] { c[row * n + column] = sum; });
       });
 
-  const int m = 100, n = 37, k = 65;  // not multiples of the tile size
+  const int m = 100, n = 37, k = 65;  // not multiples of the tile_size size
   const Array a = random_normal({m, k}, 1), b = random_normal({k, n}, 2);
   Array c = Array::full({m, n}, -1);
   product.launch({n, m}, a, b, c, m, n, k);  // rounded up to whole blocks

@@ -16,6 +16,7 @@ using detail::Operation;
 namespace {
 
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
+constexpr std::int64_t most_counts = std::int64_t{1} << 30;
 constexpr double infinite = std::numeric_limits<double>::infinity();
 
 Array as_floats(const Array& a) {
@@ -31,7 +32,13 @@ struct Lines {
 
 Lines lines_of(const char* operation, const Array& a, const std::vector<int>& axes, bool keep) {
   std::vector<bool> reduced(a.shape().size(), axes.empty());
-  for (const int axis : axes) reduced[static_cast<std::size_t>(normalise_axis(operation, axis, reduced.size()))] = true;
+  for (const int axis : axes) {
+    const auto d = static_cast<std::size_t>(normalise_axis(operation, axis, reduced.size()));
+    if (reduced[d])
+      fail<ArgumentError>(
+          {.operation = operation, .with = {{"axis", std::to_string(axis)}}, .wrong = "an axis occurs twice"});
+    reduced[d] = true;
+  }
   std::vector<int> order, last;
   Shape shape, result;
   std::int64_t count = 1;
@@ -111,10 +118,10 @@ Array nanmean(const Array& a, std::vector<int> axes, bool keep) {
   const auto attributes = [&] { return detail::reduction_attributes(axes, keep); };
   if (!is_float(a.dtype())) return operation.finish(mean(a, axes, keep), attributes);
   const Array absent = isnan(a);
-  const Array count = sum((!absent).astype(DType::f32), axes, keep);
+  const Array count = sum(!absent, axes, keep);
   const bool is_small = a.dtype() == DType::f16 || a.dtype() == DType::bf16;
   const Array total = sum(where(absent, 0, is_small ? a.astype(DType::f32) : a), axes, keep);
-  return operation.finish((total / count).astype(a.dtype()), attributes);
+  return operation.finish((total / count.astype(total.dtype())).astype(a.dtype()), attributes);
 }
 Array nanmax(const Array& a, std::vector<int> axes, bool keep) {
   const Operation operation("nanmax", a);
@@ -180,9 +187,12 @@ Array interp(const Array& x, const Array& at, const Array& heights) {
   const Array right = clip(searchsorted(places, wanted, SearchSide::right), 1, last);
   const Array x0 = take(places, right - 1), x1 = take(places, right);
   const Array y0 = take(values, right - 1), y1 = take(values, right);
-  const Array between = y0 + (y1 - y0) * ((wanted - x0) / (x1 - x0));
   const Array left_of = wanted < places.select(0, 0), right_of = wanted >= places.select(0, last);
-  return operation.finish(where(left_of, values.select(0, 0), where(right_of, values.select(0, last), between)));
+  // Outside of the positions, and between equal ones, the values below are not used, but must be finite for gradients.
+  const Array inside = where(left_of | right_of, x0, wanted), width = where(x1 == x0, 1, x1 - x0);
+  const Array between = where((inside == x0) | (y0 == y1), y0, y0 + (y1 - y0) * ((inside - x0) / width));
+  const Array value = where(left_of, values.select(0, 0), where(right_of, values.select(0, last), between));
+  return operation.finish(where(isnan(wanted), wanted, value));
 }
 
 TopK topk(const Array& a, std::int64_t k, int axis, bool largest) {
@@ -194,8 +204,10 @@ TopK topk(const Array& a, std::int64_t k, int axis, bool largest) {
          .with = {{"shape", to_string(a.shape())}, {"axis", std::to_string(axis)}, {"k", std::to_string(k)}},
          .wrong = "k must be from 0 to the number of elements along the axis"});
   const std::int64_t extent = a.shape(d);
-  Array order = argsort(detail::without_history(a), d);
-  order = largest ? flip(order.slice(d, extent - k, extent), {d}) : order.slice(d, 0, k).copy();
+  const Array key = detail::without_history(a);
+  // Of equal elements, the first one comes first: argsort is stable, so the reversed axis is sorted for the largest.
+  Array order = largest ? flip((extent - 1) - argsort(flip(key, {d}), d).slice(d, extent - k, extent), {d})
+                        : argsort(key, d).slice(d, 0, k).copy();
   std::vector<Array> both = operation.finish({take_along_axis(a, order, d), order}, [&] {
     return Attributes{{"k", k}, {"axis", static_cast<std::int64_t>(d)}, {"largest", largest}};
   });
@@ -205,14 +217,16 @@ TopK topk(const Array& a, std::int64_t k, int axis, bool largest) {
 Array bincount(const Array& a, std::int64_t least) {
   const Operation operation("bincount", a);
   detail::check_index_dtype("bincount", a);
+  const auto reject = [](const char* name, const std::string& value, const std::string& wrong) {
+    fail<ArgumentError>({.operation = "bincount", .with = {{name, value}}, .wrong = wrong});
+  };
+  if (least < 0) reject("least", std::to_string(least), "the number of counts must not be negative");
   const Array line = a.reshape({a.size()}).astype(DType::i64);
-  std::int64_t count = std::max<std::int64_t>(least, 0);
+  std::int64_t count = least;
   if (line.size() != 0) {
     const auto limits = stack({min(line), max(line)}).to_vector<std::int64_t>();
-    if (limits[0] < 0)
-      fail<ArgumentError>({.operation = "bincount",
-                           .with = {{"smallest", std::to_string(limits[0])}},
-                           .wrong = "the elements must not be negative"});
+    if (limits[0] < 0) reject("smallest", std::to_string(limits[0]), "the elements must be from 0 to 2^63 - 1");
+    if (limits[1] >= most_counts) reject("largest", std::to_string(limits[1]), "there would be more than 2^30 counts");
     count = std::max(count, limits[1] + 1);
   }
   const Array zeros = Array::zeros({count}, DType::i64, a.device());

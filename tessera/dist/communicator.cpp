@@ -20,7 +20,7 @@ namespace tessera::dist {
 
 namespace {
 
-constexpr int envelope_tag = 1, data_tag = 2, control_tag = 3;
+constexpr int envelope_tag = 1, data_tag = 2, control_tag = 3, piece_tag = 5;  // 4: tile_exchange.cpp
 using std::chrono::duration_cast;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
@@ -356,6 +356,8 @@ void Communicator::exchange(std::span<const Round::Outgoing> out, std::span<cons
     const auto at = std::ranges::find(receives, peer, &Message::peer);
     return at == receives.end() || at->data_started || at->done;
   };
+  // Receives have room for whole pieces, so that a longer message of another call is not truncated.
+  const auto whole_pieces = [](std::size_t size) { return (size + eager_bytes - 1) / eager_bytes * eager_bytes; };
   const auto start_short = [&](Message& m, std::span<std::byte> stream, bool sending) {
     const auto start = [&](Transfer& t, int tag, std::span<std::byte> piece) {
       sending ? transport_->send(t, m.peer, tag, piece) : transport_->receive(t, m.peer, tag, piece);
@@ -364,7 +366,7 @@ void Communicator::exchange(std::span<const Round::Outgoing> out, std::span<cons
     start(m.envelope, envelope_tag, stream.first(std::min(eager_bytes, stream.size())));
     for (std::size_t i = 0; i < m.pieces.size(); ++i) {
       const std::size_t at = (i + 1) * eager_bytes;
-      start(m.pieces[i], data_tag, stream.subspan(at, std::min(eager_bytes, stream.size() - at)));
+      start(m.pieces[i], piece_tag, stream.subspan(at, std::min(eager_bytes, stream.size() - at)));
     }
   };
   const auto short_data = [](const Message& m) { return m.data.size() <= inline_bytes; };
@@ -374,10 +376,10 @@ void Communicator::exchange(std::span<const Round::Outgoing> out, std::span<cons
 
   for (const auto& [from, data] : in) {
     Peer& peer = peers_[static_cast<std::size_t>(from)];
-    peer.in.resize(sizeof(Envelope) + inline_bytes);
+    peer.in.resize(whole_pieces(sizeof(Envelope) + inline_bytes));
     receives.push_back({.peer = from, .data = data});
     const std::size_t size = sizeof(Envelope) + (short_data(receives.back()) ? data.size() : 0);
-    start_short(receives.back(), std::span(peer.in).first(std::max(size, eager_bytes)), false);
+    start_short(receives.back(), std::span(peer.in).first(whole_pieces(size)), false);
   }
   for (const auto& [to, data] : out) {
     Peer& peer = peers_[static_cast<std::size_t>(to)];
@@ -434,7 +436,8 @@ void Communicator::exchange(std::span<const Round::Outgoing> out, std::span<cons
     wait(progress, missing);
   } catch (const std::exception& e) {
     // What is under way is completed, because other ranks wait for it, too. The memory of long data belongs to the
-    // caller. Envelopes stay in this object's memory, so that a rank that does not receive them cannot delay the error.
+    // caller. Envelopes and short data stay in this object's memory, so that a rank that does not receive them cannot
+    // delay the error.
     const auto begun = Clock::now();
     const auto settled = [&] {
       for (Message& m : receives) try {
@@ -442,8 +445,10 @@ void Communicator::exchange(std::span<const Round::Outgoing> out, std::span<cons
         } catch (const MismatchError&) {
           m.done = true;
         }
-      const bool envelopes = std::ranges::all_of(sends, [&](Message& m) { return transport_->test(m.envelope); });
-      return std::ranges::all_of(sends, test_pieces) && (envelopes || Clock::now() - begun > milliseconds(100));
+      const bool sent = std::ranges::all_of(
+          sends, [&](Message& m) { return transport_->test(m.envelope) && (!short_data(m) || test_pieces(m)); });
+      return std::ranges::all_of(sends, [&](Message& m) { return short_data(m) || test_pieces(m); }) &&
+             (sent || Clock::now() - begun > milliseconds(100));
     };
     std::size_t bytes = 0;
     for (const auto* messages : {&sends, &receives})

@@ -49,7 +49,7 @@ std::vector<GgmlType> quantizable_types() {
 }
 
 bool is_quantizable(const GgufTensor& t) {
-  return t.dims.size() > 1 && t.name.ends_with(".weight") && !t.name.ends_with("ffn_gate_inp.weight");
+  return t.elements != t.dims[0] && t.name.ends_with(".weight") && !t.name.ends_with("ffn_gate_inp.weight");
 }
 
 GgmlType quantized_type(const GgufTensor& t, GgmlType type) {

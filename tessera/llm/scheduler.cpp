@@ -440,7 +440,7 @@ void Scheduler::State::run() {
     } catch (const OutOfMemory& e) {
       if (!reduce_batch()) fail_running(e.what());
     } catch (const std::exception& e) {
-      ++counted.failed_steps;
+      if (dynamic_cast<const DeviceError*>(&e) != nullptr) ++counted.failed_steps;
       fail_running(e.what());
     }
     publish();

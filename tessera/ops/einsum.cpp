@@ -95,6 +95,11 @@ std::int64_t product_of(const Shape& shape, std::size_t begin, std::size_t end) 
                          shape.begin() + static_cast<std::ptrdiff_t>(end), std::int64_t{1}, std::multiplies<>());
 }
 
+/// The product of two arrays; the logical and of bools.
+Array times(const Array& a, const Array& b) {
+  return a.dtype() == DType::boolean && b.dtype() == DType::boolean ? a & b : a * b;
+}
+
 /// Multiplies two terms, and sums over labels that are not in `kept`.
 Term contracted(Term a, Term b, std::string_view kept) {
   a = summed(std::move(a), std::string(kept) + b.labels), b = summed(std::move(b), std::string(kept) + a.labels);
@@ -106,7 +111,7 @@ Term contracted(Term a, Term b, std::string_view kept) {
     if (!has(a.labels, c)) of_b += c;
   Term out{{}, batch + of_a + of_b};
   if (inner.empty()) {
-    out.array = (arranged(a, out.labels) * arranged(b, out.labels)).astype(dtype);
+    out.array = times(arranged(a, out.labels), arranged(b, out.labels)).astype(dtype);
     return out;
   }
   Array left = arranged(a, batch + of_a + inner), right = arranged(b, batch + inner + of_b);
@@ -185,6 +190,8 @@ Subscripts parse(std::string_view subscripts, const std::vector<Array>& operands
     out.result += once;
     return out;
   }
+  if (most > 0 && text.find(dots, arrow + 2) == std::string::npos)
+    reject(subscripts, "the operands have further axes, but the result has no ...");
   out.result = expand(subscripts, text.substr(arrow + 2), most);
   for (const char c : out.result) {
     if (!has(all, c)) reject(subscripts, std::string("no operand has the axis '") + c + "' of the result");
@@ -216,10 +223,9 @@ Array einsum(std::string_view subscripts, const std::vector<Array>& operands) {
   const Subscripts parsed = parse(subscripts, operands);
   std::vector<Term> terms;
   DType dtype = operands[0].dtype();
-  for (std::size_t k = 0; k < operands.size(); ++k) {
-    dtype = promote(dtype, operands[k].dtype());
-    terms.push_back(without_repeated({operands[k], parsed.operands[k]}));
-  }
+  for (const Array& operand : operands) dtype = promote(dtype, operand.dtype());
+  for (std::size_t k = 0; k < operands.size(); ++k)
+    terms.push_back(without_repeated({operands[k].astype(dtype), parsed.operands[k]}));
   check_extents(terms);
   while (terms.size() > 1) {
     const auto kept_without = [&](std::size_t i, std::size_t j) {
@@ -303,12 +309,12 @@ Array kron(const Array& a, const Array& b) {
     right.push_back(1), right.push_back(extent(b, d));
     shape.push_back(extent(a, d) * extent(b, d));
   }
-  return operation.finish((a.reshape(left) * b.reshape(right)).reshape(shape));
+  return operation.finish(times(a.reshape(left), b.reshape(right)).reshape(shape));
 }
 
 Array outer(const Array& a, const Array& b) {
   const Operation operation("outer", a, b);
-  return operation.finish(a.reshape({a.size(), 1}) * b.reshape({1, b.size()}));
+  return operation.finish(times(a.reshape({a.size(), 1}), b.reshape({1, b.size()})));
 }
 
 }  // namespace tessera

@@ -128,6 +128,7 @@ TEST_P(OnEveryDevice, QuantilesMatchNumPy) {
   if (device_info(current_device()).can.f64) {
     EXPECT_EQ(median(Array::from({4, 1})).item<double>(), 2.5);
   }
+  expect_throw<Error>([&] { median(a, {0, -2}); }, {"an axis occurs twice"});
   expect_throw<Error>([&] { quantile(a, 1.5); }, {"q must be from 0 to 1", "1.5"});
 }
 
@@ -169,6 +170,8 @@ TEST_P(OnEveryDevice, SearchesMatchPlainLoops) {
   expect_same(interp(Array::from({-1.f, 0.f, 0.5f, 1.5f, 2.f, 9.f, nan}), Array::from({0.f, 1.f, 2.f}),
                      Array::from({10.f, 20.f, 0.f})),
               {10, 10, 15, 10, 0, 0, nan}, "interp");
+  expect_same(interp(Array::from({1.f, 1.5f, 0.5f}), Array::from({0.f, 1.f, 2.f}), Array::from({4.f, 4.f, inf})),
+              {4, inf, 4}, "infinity");
   expect_same(interp(Array::from({-1.f, 3.f}), Array::from({0.f}), Array::from({5.f})), {5, 5}, "one position");
   expect_throw<Error>([] { interp(Array::ones({1}), Array::ones({2}), Array::ones({3})); }, {"the same number"});
 }
@@ -181,6 +184,7 @@ TEST_P(OnEveryDevice, LargestElementsComeFirst) {
   const TopK least = topk(a, 1, 0, false);
   expect_same(least.values, {3, 9, 1}, "smallest");
   EXPECT_EQ(least.indices.to_vector<std::int64_t>(), (Longs{0, 0, 0}));
+  EXPECT_EQ(topk(Array::from({5, 7, 7, 5}), 3).indices.to_vector<std::int64_t>(), (Longs{1, 2, 0}));  // as argmax
   EXPECT_EQ(topk(a, 0).values.shape(), (Shape{2, 0}));
   expect_throw<Error>([&] { topk(a, 4); }, {"k must be from 0"});
 }
@@ -189,7 +193,9 @@ TEST_P(OnEveryDevice, CountsMatchNumPy) {
   EXPECT_EQ(bincount(Array::from({1, 3, 1, 0})).to_vector<std::int64_t>(), (Longs{1, 2, 0, 1}));
   EXPECT_EQ(bincount(Array::from({1}), 4).to_vector<std::int64_t>(), (Longs{0, 1, 0, 0}));
   EXPECT_EQ(bincount(Array::zeros({0}, DType::i32), 2).to_vector<std::int64_t>(), (Longs{0, 0}));
-  expect_throw<Error>([] { bincount(Array::from({1, -2})); }, {"must not be negative", "-2"});
+  expect_throw<Error>([] { bincount(Array::from({1, -2})); }, {"must be from 0", "-2"});
+  expect_throw<Error>([] { bincount(Array::from({std::int64_t{1} << 40})); }, {"more than 2^30 counts"});
+  expect_throw<Error>([] { bincount(Array::from({1}), -1); }, {"must not be negative"});
   expect_throw<Error>([] { bincount(Array::ones({2})); }, {"bincount"});
   const Array a = Array::from({2.f, nan, 1.f, 2.f, nan, 0.f, -0.f, 2.f}, Shape{2, 4});
   const Counted counted = unique_counts(a);

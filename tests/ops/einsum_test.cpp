@@ -105,6 +105,15 @@ TEST_P(OnEveryDevice, EinsumReadsTheSubscriptsAsNumPyDoes) {
             (matmul((a > 2).astype(DType::i32), (b > 3).astype(DType::i32)) > 0).to_vector<bool>());
   EXPECT_EQ(einsum("ij,jk->ik", {Array::ones({2, 0}), Array::ones({0, 3})}).to_vector<float>(),
             std::vector<float>(6, 0));
+  // All operands are converted to the promoted dtype first.
+  EXPECT_EQ(einsum("i,j->j", {Array::ones({300}, DType::u8), Array::ones({2})}).to_vector<float>(),
+            (std::vector<float>{300, 300}));
+  EXPECT_EQ(einsum("i,i,i->i", {Array::from({std::int8_t{100}}), Array::from({std::int8_t{100}}), Array::ones({1})})
+                .item<float>(),
+            10000);
+  EXPECT_EQ(einsum("i,i->i", {a.select(0, 0) > 0, a.select(0, 0) > 1}).to_vector<bool>(),
+            (std::vector<bool>{false, false, true}));
+  expect_throw<Error>([&] { einsum("...i->i", {a}); }, {"the result has no ..."});
   expect_throw<Error>([&] { einsum("ij,jk->ik", {a}); }, {"name 2 operands, but there are 1"});
   expect_throw<Error>([&] { einsum("ijk->i", {a}); }, {"has 2 axes", "names 3"});
   expect_throw<Error>([&] { einsum("ij->k", {a}); }, {"no operand has the axis 'k'"});

@@ -152,7 +152,8 @@ void add_sampling(const JsonObject& generation, Metadata& to) {
   number("top_p", "top_p");
   number("min_p", "min_p");
   number("repetition_penalty", "penalty_repeat");
-  if (generation.has("top_k")) to.set_count("general.sampling.top_k", generation.integer("top_k", 0, most));
+  if (generation.has("top_k"))  // some files have -1 for all
+    to.set_count("general.sampling.top_k", std::max<std::int64_t>(0, generation.integer("top_k", -most, most)));
 }
 
 }  // namespace tessera::hub
