@@ -75,6 +75,7 @@ struct Job {
     if (is("operation")) all_reduce(world, array(90'000), on_faulty(Reduce::max, Reduce::sum));
     if (is("root")) reduce(world, array(90'000), on_faulty(2, 0));
     if (is("broadcast root")) dist::broadcast(world, array(90'000), on_faulty(2, 0));
+    if (is("short size")) all_reduce(world, array(on_faulty(3'000, 6'000)));  // parts are sent in several pieces
     all_reduce(world, array(90'000));
   }
 
@@ -148,7 +149,8 @@ struct Job {
       mark();
       std::raise(SIGKILL);
     }
-    if (is("collective") || is("size") || is("dtype") || is("operation") || is("root") || is("broadcast root"))
+    if (is("collective") || is("size") || is("dtype") || is("operation") || is("root") || is("broadcast root") ||
+        is("short size"))
       diverge();
   }
 };
