@@ -68,7 +68,10 @@ class Talk {
       }
       // In interactive use, an error is printed and the conversation continues. In a script, it ends the program.
       try {
-        if (!act(message)) break;
+        if (reader_.is_literal())
+          say_message(message);
+        else if (!act(message))
+          break;
       } catch (const Error& e) {
         if (!reader_.interactive()) throw;
         eprint("{} {}\n", Style(stderr).bad("tessera: error:"), e.what());

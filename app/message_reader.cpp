@@ -31,7 +31,11 @@ MessageReader::Result MessageReader::read(std::string& message) {
   Result result = reader_.read("> ", line);
   if (result != Result::line) return result;
   message.clear();
-  if (line.starts_with(quotes)) {
+  const bool is_pasted = line.find('\n') != std::string::npos;
+  is_literal_ = is_pasted || line.starts_with(quotes);
+  if (is_pasted) {
+    message = line;
+  } else if (is_literal_) {
     result = read_quoted(line.substr(quotes.size()), message);
     if (result != Result::line) return result;
   } else {

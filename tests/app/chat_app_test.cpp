@@ -399,6 +399,13 @@ TEST(ChatTerminal, PastedLinesAreOneMessage) {
   t.send("/save " + saved + "\r");
   ASSERT_TRUE(t.shows("2 messages written") && t.prompts()) << t.out();
   EXPECT_EQ(json::parse(text_of(saved))[0]["content"], "See: an \xc3\xa9\nindex\n\ton[31m it");
+  // Several lines are no command, and nothing in them has a meaning.
+  const std::string code = "// one\n/show\n\"\"\"two\\";
+  t.send("\x1b[200~" + code + "\x1b[201~\r");
+  ASSERT_TRUE(t.shows("the answer was cut off at 12 tokens") && t.prompts()) << t.out();
+  t.send("/save " + saved + "\r");
+  ASSERT_TRUE(t.shows("4 messages written") && t.prompts()) << t.out();
+  EXPECT_EQ(json::parse(text_of(saved))[2]["content"], code);
   t.kill(SIGTERM);
   EXPECT_EQ(t.ends(), 128 + SIGTERM);
   EXPECT_TRUE(t.out().ends_with(off)) << json(t.out()).dump();
