@@ -55,10 +55,10 @@ Array swapaxes(const Array& a, int first, int second) {
   });
 }
 
-Array diagonal(const Array& a, std::int64_t offset) {
-  const Operation operation("diagonal", a);
+Array diag(const Array& a, std::int64_t offset) {
+  const Operation operation("diag", a);
   if (a.rank() < 2)
-    fail<ShapeError>({.operation = "diagonal",
+    fail<ShapeError>({.operation = "diag",
                       .with = {{"shape", to_string(a.shape())}},
                       .wrong = "the array has fewer than two dimensions"});
   const std::int64_t rows = a.shape(-2), columns = a.shape(-1);
@@ -75,7 +75,7 @@ Array diagonal(const Array& a, std::int64_t offset) {
 
 Array trace(const Array& a, std::int64_t offset) {
   const Operation operation("trace", a);
-  return operation.finish(sum(diagonal(a, offset), {-1}), [&] { return Attributes{{"offset", offset}}; });
+  return operation.finish(sum(diag(a, offset), {-1}), [&] { return Attributes{{"offset", offset}}; });
 }
 
 Array roll(const Array& a, std::int64_t shift, std::optional<int> axis) {

@@ -14,7 +14,7 @@ Array swapaxes(const Array& a, int first, int second);
 /// The elements whose indices along the last two axes are i and i + offset, for all i: (..., n, m) gives (..., k), with
 /// k = min(n, m - offset), or min(n + offset, m) if `offset` is negative. A view if `a` is contiguous. Throws
 /// ShapeError if `a` has fewer than two dimensions.
-Array diagonal(const Array& a, std::int64_t offset = 0);
+Array diag(const Array& a, std::int64_t offset = 0);
 /// The sum of each diagonal: (..., n, m) gives (...).
 Array trace(const Array& a, std::int64_t offset = 0);
 

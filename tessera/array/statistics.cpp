@@ -174,11 +174,11 @@ Array isin(const Array& a, const Array& values) {
   return operation.finish(take(sorted, position) == wanted);
 }
 
-Array interp(const Array& x, const Array& at, const Array& heights) {
-  const Operation operation("interp", x, at, heights);
-  check_line("interp", at);
+Array interpolate(const Array& x, const Array& at, const Array& heights) {
+  const Operation operation("interpolate", x, at, heights);
+  check_line("interpolate", at);
   if (at.shape() != heights.shape() || at.size() == 0)
-    fail<ShapeError>({.operation = "interp",
+    fail<ShapeError>({.operation = "interpolate",
                       .with = {{"at", to_string(at.shape())}, {"heights", to_string(heights.shape())}},
                       .wrong = "the function needs the same number of positions and heights, and at least one"});
   const Array places = as_floats(at), values = as_floats(heights), wanted = as_floats(x);

@@ -43,7 +43,7 @@ Array isin(const Array& a, const Array& values);
 /// Linear interpolation at `x` of a function with the values `heights` at the ascending positions `at`, both (n,). Left
 /// of the first position it has the first value, and right of the last one the last value. Throws ShapeError if the
 /// shapes differ or n is 0.
-Array interp(const Array& x, const Array& at, const Array& heights);
+Array interpolate(const Array& x, const Array& at, const Array& heights);
 
 /// The k largest or smallest elements along an axis.
 struct TopK {

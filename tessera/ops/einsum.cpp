@@ -59,7 +59,7 @@ Term without_repeated(Term term) {
                           .wrong = "axes of the same label have different extents"});
       // The diagonal is the last axis of the result; it replaces axis i.
       const Array last = moveaxis(moveaxis(term.array, second, -1), first, -2);
-      term.array = moveaxis(diagonal(last), -1, first);
+      term.array = moveaxis(diag(last), -1, first);
       term.labels.erase(j, 1);
     }
   return term;

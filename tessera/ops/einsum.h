@@ -15,8 +15,8 @@ namespace tessera {
 /// stands for any number of further axes, which are broadcast and come first without "->". Spaces are ignored.
 ///
 /// With more than two operands, the pair whose product has the fewest elements is multiplied first. Pairs with a common
-/// letter that is summed over use matmul. The result has the promoted dtype of the operands; 16-bit floats are summed
-/// in f32 within a product.
+/// letter that is summed over use matmul. The operands are converted to their promoted dtype, which is that of the
+/// result: integers wrap, bools are combined by "and" and "or", and 16-bit floats are summed in f32 within a product.
 ///
 /// Throws ArgumentError if the subscripts cannot be read or do not name the axes of each operand, and ShapeError if the
 /// extents of a letter differ.

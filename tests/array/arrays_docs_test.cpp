@@ -88,6 +88,20 @@ Array board = tile(Array::eye(2), {2, 2});                  // 4 x 4 squares in 
   EXPECT_EQ(board.to_vector<float>(), (std::vector{1.f, 0.f, 1.f, 0.f, 0.f, 1.f, 0.f, 1.f, 1.f, 0.f, 1.f, 0.f, 0.f, 1.f, 0.f, 1.f}));
 }
 
+// Names of the other headers of the library must not clash with these.
+TEST(ArraysDocs, NamesAreUnambiguous) {
+  const Array line = Array::from({1.f, 2.f}), square = outer(line, line);
+  for (const Array& a : {diag(square), trace(square), roll(line, 1), repeat(line, 2), tile(line, {2}), diff(line), moveaxis(square, 0, 1), swapaxes(square, 0, 1),
+                         median(line), quantile(line, 0.5), nansum(line), nanmean(line), nanmax(line), nanmin(line), interpolate(line, line, line),
+                         topk(line, 1).values, kron(line, line), tensordot(line, line, 1), histogram(line, 2, 0, 3).edges})
+    EXPECT_GE(sum(a).item<float>(), 0);
+  EXPECT_EQ(searchsorted(line, line).size(), 2);
+  EXPECT_TRUE(all(isin(line, line)).item<bool>());
+  EXPECT_EQ(bincount(Array::from({1, 1})).size(), 2);
+  EXPECT_EQ(unique_counts(line).counts.size() + unique_inverse(line).indices.size(), 4);
+  EXPECT_EQ(meshgrid({line, line}).size(), 2u);
+}
+
 TEST(ArraysDocs, FactorisesAMatrixInPlace) {
   // [4 2; 2 10] in tiles of one element: its factor is [2 0; 1 3].
   Array a11 = Array::full({1, 1}, 4.), a21 = Array::full({1, 1}, 2.), a22 = Array::full({1, 1}, 10.);

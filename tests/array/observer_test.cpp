@@ -165,7 +165,7 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
        }},
       {"moveaxis", "moveaxis", 1, [=] { moveaxis(a, 0, 1); }},
       {"swapaxes", "swapaxes", 1, [=] { swapaxes(a, 0, 1); }},
-      {"diagonal", "diagonal", 1, [=] { diagonal(a); }},
+      {"diag", "diag", 1, [=] { diag(a); }},
       {"trace", "trace", 1, [=] { tessera::trace(a); }},
       {"roll", "roll", 1, [=] { roll(a, 1); }},
       {"repeat", "repeat", 1, [=] { repeat(a, 2, 0); }},
@@ -186,7 +186,7 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
       {"nanmin", "nanmin", 1, [=] { nanmin(a); }},
       {"searchsorted", "searchsorted", 2, [=] { searchsorted(row, a); }},
       {"isin", "isin", 2, [=] { isin(a, row); }},
-      {"interp", "interp", 3, [=] { interp(a, row, row); }},
+      {"interpolate", "interpolate", 3, [=] { interpolate(a, row, row); }},
       {"topk", "topk", 1, [=] { topk(a, 1); }},
       {"bincount", "bincount", 1, [=] { bincount(ids); }},
       {"unique_counts", "unique_counts", 1, [=] { unique_counts(t); }},
@@ -357,9 +357,9 @@ const std::set<std::string> with_gradient = {
     "solve_triangular", "cholesky", "windows2d", "fold2d", "max_pool2d", "average_pool2d",
     // compositions of the functions above
     "sort", "masked_select", "as_contiguous", "silu_gate", "gelu_gate", "stack", "split", "tril", "triu", "var", "std",
-    "stddev", "logsumexp", "conv2d", "moveaxis", "swapaxes", "diagonal", "trace", "roll", "repeat", "tile", "diff",
-    "meshgrid", "median", "quantile", "nansum", "nanmean", "nanmax", "nanmin", "interp", "topk", "einsum", "tensordot",
-    "kron", "outer"};
+    "stddev", "logsumexp", "conv2d", "moveaxis", "swapaxes", "diag", "trace", "roll", "repeat", "tile", "diff",
+    "meshgrid", "median", "quantile", "nansum", "nanmean", "nanmax", "nanmin", "interpolate", "topk", "einsum",
+    "tensordot", "kron", "outer"};
 const std::map<std::string, const char*> without_gradient = {
     {"floor", "it is zero"},
     {"ceil", "it is zero"},

@@ -68,11 +68,11 @@ TEST_P(OnEveryDevice, DiagonalsAreThoseOfPlainLoops) {
         for (std::int64_t i = 0; i < rows; ++i)
           if (i + offset >= 0 && i + offset < columns)
             wanted.push_back(static_cast<std::int32_t>((b * rows + i) * columns + i + offset)), total += wanted.back();
-      ASSERT_EQ(ints(diagonal(a, offset)), wanted) << to_string(shape) << " " << offset;
+      ASSERT_EQ(ints(diag(a, offset)), wanted) << to_string(shape) << " " << offset;
       ASSERT_EQ(sum(trace(a, offset)).item<std::int64_t>(), total);
-      ASSERT_EQ(ints(diagonal(swapaxes(a, -1, -2), -offset)), wanted);
+      ASSERT_EQ(ints(diag(swapaxes(a, -1, -2), -offset)), wanted);
     }
-  expect_throw<Error>([] { diagonal(Array::ones({3})); }, {"fewer than two dimensions"});
+  expect_throw<Error>([] { diag(Array::ones({3})); }, {"fewer than two dimensions"});
 }
 
 TEST_P(OnEveryDevice, RollRepeatAndTileMatchNumPy) {
@@ -167,13 +167,13 @@ TEST_P(OnEveryDevice, SearchesMatchPlainLoops) {
     ASSERT_EQ(isin(wanted, line).to_vector<bool>(), within) << count;
   }
   expect_throw<Error>([] { searchsorted(Array::ones({2, 2}), Array::ones({1})); }, {"exactly one dimension"});
-  expect_same(interp(Array::from({-1.f, 0.f, 0.5f, 1.5f, 2.f, 9.f, nan}), Array::from({0.f, 1.f, 2.f}),
-                     Array::from({10.f, 20.f, 0.f})),
+  expect_same(interpolate(Array::from({-1.f, 0.f, 0.5f, 1.5f, 2.f, 9.f, nan}), Array::from({0.f, 1.f, 2.f}),
+                          Array::from({10.f, 20.f, 0.f})),
               {10, 10, 15, 10, 0, 0, nan}, "interp");
-  expect_same(interp(Array::from({1.f, 1.5f, 0.5f}), Array::from({0.f, 1.f, 2.f}), Array::from({4.f, 4.f, inf})),
+  expect_same(interpolate(Array::from({1.f, 1.5f, 0.5f}), Array::from({0.f, 1.f, 2.f}), Array::from({4.f, 4.f, inf})),
               {4, inf, 4}, "infinity");
-  expect_same(interp(Array::from({-1.f, 3.f}), Array::from({0.f}), Array::from({5.f})), {5, 5}, "one position");
-  expect_throw<Error>([] { interp(Array::ones({1}), Array::ones({2}), Array::ones({3})); }, {"the same number"});
+  expect_same(interpolate(Array::from({-1.f, 3.f}), Array::from({0.f}), Array::from({5.f})), {5, 5}, "one position");
+  expect_throw<Error>([] { interpolate(Array::ones({1}), Array::ones({2}), Array::ones({3})); }, {"the same number"});
 }
 
 TEST_P(OnEveryDevice, LargestElementsComeFirst) {
