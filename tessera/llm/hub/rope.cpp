@@ -30,7 +30,8 @@ class RopeReader {
     } else if (kind_.local_base > 0 && config_.has("rope_local_base_freq")) {
       to_.set_number(key("freq_base_swa"), config_.number("rope_local_base_freq"));
     }
-    if (!global) global = config_.object("rope_scaling");
+    // As in transformers, this older key replaces the newer one.
+    if (const auto scaling = config_.object("rope_scaling")) global = scaling;
     const JsonObject& r = global ? *global : config_;
     base_ = r.number_or("rope_theta", config_.number_or("rope_theta", family_.rope_base));
     if (!(base_ >= 1)) r.bad("rope_theta", fmt::format("{} is less than 1", base_));
