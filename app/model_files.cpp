@@ -170,7 +170,7 @@ std::string model_name(const std::string& path) {
 void add_weights_option(CLI::App& sub, std::string& weights) {
   sub.add_option("--weights", weights,
                  "For a folder: convert the matrices to this type while they are loaded (default: as in the files)")
-      ->check(CLI::IsMember({"f32", "f16", "bf16", "q8_0", "q4_0"}));
+      ->transform(CLI::IsMember(std::vector<std::string>{"f32", "f16", "bf16", "q8_0", "q4_0"}, CLI::ignore_case));
 }
 
 ModelCaches cached_models() {

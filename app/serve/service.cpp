@@ -94,6 +94,7 @@ HttpResponse Service::answer(const HttpRequest& request, std::unique_ptr<Reply>&
   if (request.method != route->second.method && !(is_get && request.method == "HEAD")) {
     HttpResponse out = ApiError(405, fmt::format("Use {} for this path.", route->second.method)).response();
     out.headers.emplace_back("Allow", is_get ? "GET, HEAD" : "POST");
+    log("request 405 rejected");
     return out;
   }
   if (request.path == "/health") return health();
