@@ -53,9 +53,11 @@ struct LlamaConfig {
   std::int64_t shared_hidden = 0;  ///< width of the expert that all tokens use; 0: none
   bool tied = false;               ///< the output matrix is the token embedding
   Gate gate = Gate::silu;          ///< The activation of the gate.
-  /// The norms of a layer, and details of experts; see Architecture.
-  bool head_norms = false, projection_norms = false, input_norms = true, layer_norms = false, post_norms = false,
-       unnormalised = false, shared_gate = false, sinks = false, expert_biases = false;
+  /// The norms of a layer; see Architecture.
+  bool head_norms = false, projection_norms = false, input_norms = true, layer_norms = false, post_norms = false;
+  /// Details of experts; see Architecture.
+  bool unnormalised = false, shared_gate = false, expert_biases = false;
+  bool sinks = false;     ///< each head has an attention sink; see Architecture
   bool parallel = false;  ///< attention and feed-forward layers have the same input
   /// The embedding, the attention scores and the logits are multiplied by these factors.
   float embedding_scale = 1, attention_scale = 1, logit_scale = 1;

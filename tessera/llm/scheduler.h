@@ -99,8 +99,7 @@ struct SchedulerStatistics {
   std::int64_t generated_tokens = 0;  ///< generated tokens
   /// Number of times that a sequence gave its pages to others, and was read again later.
   std::int64_t preempted = 0;
-  /// Number of steps in succession that an error of a device ended, up to now. Their sequences failed. 0 after a step
-  /// that succeeded.
+  /// Number of steps that an error of a device has ended since the last token was computed. Their sequences failed.
   std::int64_t failed_steps = 0;
   std::int64_t pages = 0;         ///< maximum number of pages of the KV cache
   std::int64_t used_pages = 0;    ///< pages that sequences use
