@@ -114,8 +114,8 @@ Command chat_command(CLI::App& program) {
   sub->add_flag("-q,--quiet", o->quiet, "Print no progress and no messages except errors");
   sub->footer(
       R"(Each line is a message. A line that ends in a backslash continues on the next one; lines between """ and """, and lines
-that are pasted, are one message. /help lists the commands, such as /save FILE, /retry and /set temperature 0.2; Ctrl-C
-stops an answer, Ctrl-D ends the conversation.
+that are pasted, are one message and no command. /help lists the commands, such as /save FILE, /retry and
+/set temperature 0.2; Ctrl-C stops an answer, Ctrl-D ends the conversation.
 Messages can also come from a file or a pipe; then the first error ends the program. Answers go to standard output,
 everything else to standard error. A model's thoughts before an answer are dimmed on a terminal and omitted elsewhere
 (--json includes them).
