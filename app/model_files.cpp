@@ -11,6 +11,7 @@
 #include <regex>
 
 #include "tessera/base/error.h"
+#include "tessera/llm/quantize_model.h"
 
 namespace tessera::app {
 namespace {
@@ -148,16 +149,25 @@ void add_models(const fs::path& folder, bool hub, ModelCaches& out) {
 
 }  // namespace
 
+std::vector<std::string> writable_type_names() {
+  std::vector<std::string> names;
+  for (const GgmlType type : quantizable_types()) names.emplace_back(ggml_type_info(type)->name);
+  return names;
+}
+
+std::optional<GgmlType> writable_type(const std::string& name) {
+  for (const GgmlType type : quantizable_types())
+    if (ggml_type_info(type)->name == name) return type;
+  return std::nullopt;
+}
+
 GgufFile open_model(const std::string& name, const std::string& weights) {
   std::error_code error;
   if (!fs::exists(name, error))
     refuse_names_of_the_net(name);
   else if (fs::is_regular_file(name, error))
     refuse_other_kinds(name);
-  std::optional<GgmlType> type;
-  for (const GgmlTypeInfo& t : ggml_types())
-    if (!weights.empty() && t.name == weights) type = t.type;
-  return GgufFile::open(name, type);
+  return GgufFile::open(name, writable_type(weights));
 }
 
 std::string model_name(const std::string& path) {
@@ -170,7 +180,7 @@ std::string model_name(const std::string& path) {
 void add_weights_option(CLI::App& sub, std::string& weights) {
   sub.add_option("--weights", weights,
                  "For a folder: convert the matrices to this type while they are loaded (default: as in the files)")
-      ->transform(CLI::IsMember(std::vector<std::string>{"f32", "f16", "bf16", "q8_0", "q4_0"}, CLI::ignore_case));
+      ->transform(CLI::IsMember(writable_type_names(), CLI::ignore_case));
 }
 
 ModelCaches cached_models() {

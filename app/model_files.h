@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,10 @@ GgufFile open_model(const std::string& name, const std::string& weights = {});
 /// Describes the argument MODEL in the help of commands.
 inline constexpr const char* model_help =
     "A GGUF file, or a folder of a model with config.json, safetensors files and tokenizer.json";
+/// The names of the types that weights can be converted to.
+std::vector<std::string> writable_type_names();
+/// Returns the type of this name, or std::nullopt.
+std::optional<GgmlType> writable_type(const std::string& name);
 /// Declares --weights.
 void add_weights_option(CLI::App& sub, std::string& weights);
 

@@ -25,17 +25,6 @@ struct QuantizeArguments {
   bool quiet = false;
 };
 
-std::vector<std::string> type_names() {
-  std::vector<std::string> names;
-  for (const GgmlType type : quantizable_types()) names.emplace_back(ggml_type_info(type)->name);
-  return names;
-}
-
-GgmlType quantizable_type(const std::string& name) {
-  const std::vector<GgmlType> types = quantizable_types();
-  return *std::ranges::find(types, name, [](GgmlType type) { return ggml_type_info(type)->name; });
-}
-
 /// Warns if accuracy is lost that the user may not expect to lose.
 void warn_of_losses(const GgufFile& file, GgmlType type) {
   bool is_quantised = false;
@@ -88,7 +77,7 @@ int run_quantize(const QuantizeArguments& o) {
   catch_interrupts("tessera: interrupted before the file was written", !o.quiet && os::is_terminal(stderr));
   const GgufFile file = open_model(o.from);
   check_files(file, o.to);
-  const GgmlType type = quantizable_type(o.type);
+  const GgmlType type = *writable_type(o.type);
   if (!o.quiet) warn_of_losses(file, type);
   Progress progress(o.quiet);
   enable_graceful_stop();  // the temporary file must be removed
@@ -118,9 +107,9 @@ Command quantize_command(CLI::App& program) {
   CLI::App* sub = program.add_subcommand("quantize", "Write a copy of a model with weights in another type");
   sub->add_option("IN", o->from, "A GGUF file (part 1 if the model is split into several files)")->required();
   sub->add_option("OUT", o->to, "The file to write")->required()->check(require_nonempty);
-  sub->add_option("TYPE", o->type, fmt::format("The type of matrices: {}", fmt::join(type_names(), ", ")))
+  sub->add_option("TYPE", o->type, fmt::format("The type of matrices: {}", fmt::join(writable_type_names(), ", ")))
       ->required()
-      ->transform(CLI::IsMember(type_names(), CLI::ignore_case));
+      ->transform(CLI::IsMember(writable_type_names(), CLI::ignore_case));
   sub->add_flag("-q,--quiet", o->quiet, "Print no progress and no messages except errors");
   sub->footer(
       R"(All matrices get the type, like with --pure of llama-quantize. Vectors keep their type, and a matrix whose rows are no

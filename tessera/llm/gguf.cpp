@@ -15,6 +15,7 @@
 #include "tessera/llm/gguf_parser.h"
 #include "tessera/llm/gguf_values.h"
 #include "tessera/llm/hub/folder.h"
+#include "tessera/llm/quantize_model.h"
 
 namespace tessera {
 namespace {
@@ -82,8 +83,8 @@ GgufFile GgufFile::open(const std::string& path, std::optional<GgmlType> weights
                          .wrong = std::move(wrong),
                          .remedy = std::move(remedy)});
   };
-  constexpr GgmlType can_convert_to[] = {GgmlType::f32, GgmlType::f16, GgmlType::bf16, GgmlType::q8_0, GgmlType::q4_0};
-  if (weights && std::ranges::find(can_convert_to, *weights) == std::end(can_convert_to))
+  const std::vector<GgmlType> can_convert_to = quantizable_types();
+  if (weights && std::ranges::find(can_convert_to, *weights) == can_convert_to.end())
     refuse("weights cannot be converted to this type", "Use f32, f16, bf16, q8_0 or q4_0");
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) return hub::Folder::open(path, weights);
