@@ -19,6 +19,9 @@ namespace tessera::verification {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+/// When a property cannot be proven because of rounding at one input, this many more boxes are searched for an input
+/// that refutes it.
+constexpr std::uint64_t boxes_to_refute = 128;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 class Search {
@@ -94,11 +97,11 @@ class Search {
     return false;
   }
 
-  /// Returns true if the bounds of a single tried input do not prove the property. Splitting the box cannot help in
-  /// that case.
-  bool hopeless(const Network& net) {
-    if (q_.goals.empty() || attack_->closest().empty() || !(attack_->closest_margin() < hopeless_asked_)) return false;
-    hopeless_asked_ = attack_->closest_margin();
+  /// Returns true if the bounds of a single tried input do not prove the property. Splitting the box cannot prove it
+  /// in that case, but another input may refute it.
+  bool unprovable(const Network& net) {
+    if (q_.goals.empty() || attack_->closest().empty() || !(attack_->closest_margin() < closest_tested_)) return false;
+    closest_tested_ = attack_->closest_margin();
     const std::vector<float>& x = attack_->closest();
     Analysis alone(net, nullptr);
     const Decision d = decide(alone, net, {x, x}, q_.goals, true);
@@ -106,8 +109,8 @@ class Search {
     std::string text;
     for (std::size_t i = 0; i < std::min<std::size_t>(4, x.size()); ++i)
       text += fmt::format("{}{}", i == 0 ? "" : ", ", x[i]);
-    proof_.margin = d.margin;
-    proof_.reason = fmt::format(
+    unprovable_margin_ = d.margin;
+    unprovable_ = fmt::format(
         "at the input ({}{}) it holds by only {:.3g}, which is within the rounding error there (the bound is {:.3g})",
         text, x.size() > 4 ? ", ..." : "", attack_->closest_margin(), d.margin);
     return true;
@@ -119,7 +122,7 @@ class Search {
     Hull hull;
     std::vector<float> candidates;
     double undecided = infinity, last_progress = 0, decided_margin = infinity;
-    while (!queue_.empty()) {
+    while (!queue_.empty() && proof_.boxes < last_box_) {
       if (seconds() > o_.seconds) return stop(fmt::format("after {:.3g} s", o_.seconds));
       if (proof_.boxes >= o_.boxes) return stop(fmt::format("after {} boxes", proof_.boxes));
       if (parts_.bytes() + queue_.size() * sizeof(Waiting) > o_.bytes || parts_.full())
@@ -142,6 +145,7 @@ class Search {
         proof_.margin = undecided;
         if (o_.attack) add_candidates(candidates, region, d);
         const std::int64_t dimension = wide_dimension(region, d, next.depth);
+        if (dimension < 0 && !unprovable_.empty()) continue;
         if (dimension < 0) return stop("at a single input, which is undecided because of rounding");
         const std::int32_t child = parts_.split(next.part, static_cast<std::int32_t>(dimension));
         for (std::int32_t side = 0; side < 2; ++side)
@@ -149,10 +153,15 @@ class Search {
       }
       if (o_.attack && !d.decided && (candidates.size() >= 128 * q_.root.lo.size() || proof_.boxes == 1)) {
         if (!candidates.empty() && any_of(attack_->of_points(std::exchange(candidates, {})))) return;
-        if (hopeless(net)) return;
+        if (unprovable_.empty() && unprovable(net)) last_box_ = proof_.boxes + boxes_to_refute;
       }
       if (o_.progress && seconds() > last_progress + 0.5)
         last_progress = seconds(), o_.progress({proof_.boxes, queue_.size(), proof_.share, last_progress});
+    }
+    if (!unprovable_.empty()) {
+      if (!candidates.empty() && any_of(attack_->of_points(candidates))) return;
+      proof_.margin = unprovable_margin_, proof_.reason = unprovable_;
+      return;
     }
     proof_.verdict = Verdict::proven, proof_.share = 1, proof_.margin = decided_margin;
     proof_.low = hull.lo, proof_.high = hull.hi;
@@ -209,7 +218,10 @@ class Search {
   std::optional<Attack> attack_;
   BoxTree parts_;
   std::priority_queue<Waiting> queue_;
-  double hopeless_asked_ = infinity;
+  double closest_tested_ = infinity;
+  std::string unprovable_;  ///< the reason why the property cannot be proven; empty while it may be
+  double unprovable_margin_ = 0;
+  std::uint64_t last_box_ = std::numeric_limits<std::uint64_t>::max();  ///< the number of boxes at which it gives up
 };
 
 }  // namespace
