@@ -16,6 +16,7 @@
 #include "tessera/backend/opencl/icd.h"
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
+#include "tessera/base/os/process_lock.h"
 #include "tessera/base/os/system.h"
 #include "tessera/base/printable.h"
 
@@ -34,7 +35,7 @@ std::uint64_t ClDevice::free_memory() const {
     const os::Memory memory = os::memory();
     std::uint64_t free = memory.available ? memory.available : info.total_memory;
     if (const auto group = os::group_memory()) free = std::min(free, group->free);
-    return free;
+    return std::min(free, info.total_memory);  // PoCL offers a part of the memory
   }
   if (device_.facts.reports_free_memory) {
     std::size_t kilobytes[2] = {};
@@ -132,6 +133,7 @@ class ClDriver final : public Driver {
 
   BackendReport enumerate() override {
     std::lock_guard guard(lock_);
+    const os::ProcessLock process;  // PoCL must not be initialised by two copies of this library at the same time
     use_allowed();
     return last_ = enumerate_devices();
   }
@@ -152,6 +154,7 @@ class ClDriver final : public Driver {
 
   std::unique_ptr<DriverDevice> open(int index) override {
     std::lock_guard guard(lock_);
+    const os::ProcessLock process;
     if (!use_allowed())
       fail<DeviceError>({.operation = "opencl:" + std::to_string(index),
                          .wrong = "no driver listed a device in the probe process, so no driver is loaded",
