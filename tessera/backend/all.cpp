@@ -16,6 +16,9 @@
 
 namespace tessera {
 
+/// Programs that are linked with libtessera.a refer to this name, so that the linker uses this file.
+extern "C" const char tessera_backends = 0;
+
 void register_all_drivers() {
   register_driver(make_cpu_driver());
   register_driver(make_cuda_driver());

@@ -75,6 +75,27 @@ TEST_P(OnEveryDevice, MemoryReleasedDuringUseIsNotReusedEarly) {
   }
 }
 
+// A tile of a block array, for example, is moved to another device before a task writes a part of it.
+TEST_P(OnEveryDevice, ReadsOfUnwrittenMemoryWaitForItsPreviousOwner) {
+  constexpr std::size_t n = 40000;
+  Queue a(GetParam()), b(GetParam()), c(GetParam());
+  const auto target = storage(GetParam(), n);
+  for (Queue* reader : {&b, &c}) {
+    const void* memory = nullptr;
+    {
+      const auto previous = storage(GetParam(), n);
+      memory = previous->allocation().handle;
+      a.fill(view(previous), 1);
+    }
+    const auto next = storage(GetParam(), n);
+    ASSERT_EQ(next->allocation().handle, memory);
+    if (reader == &b)
+      b.copy(view(target), view(next));
+    else
+      read(c, next);
+  }
+}
+
 TEST_P(OnEveryDevice, UploadSourceCanBeOverwrittenImmediately) {
   constexpr std::size_t n = (23u << 20) / 4 + 7;  // more bytes than the driver's staging buffers hold
   const auto x = storage(GetParam(), n);

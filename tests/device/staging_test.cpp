@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <random>
 #include <thread>
 
 #include "tessera/base/test_seed.h"
+#include "tessera/device/memory/staging.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tests/support/device_fixture.h"
 
@@ -111,6 +113,30 @@ TEST_F(Staging, SourceErrorIsThrownAndTargetStaysUsable) {
   const std::uint8_t one = 1;
   Queue::of(b).upload(bytes_of(to, 0, 1), &one);
   EXPECT_EQ(read(to)[0], 1);
+}
+
+TEST_F(Staging, FillingMemoryInPlaceKeepsUsesOfOtherParts) {
+  const Device d = fresh();
+  behaviour(d)->host_visible = true;
+  const auto data = random_bytes(2000);
+  const auto storage = Storage::allocate(d, data.size());
+  Queue& queue = Queue::of(d);
+  queue.fill(bytes_of(storage, 0, data.size()), 0);
+  EXPECT_TRUE(upload_in_place(queue, bytes_of(storage, 0, 1000), [&](std::byte* to) {
+    std::memcpy(to, data.data(), 1000);
+    behaviour(d)->hold();
+    queue.upload(bytes_of(storage, 1000, 1000), data.data() + 1000);  // as another thread would
+  }));
+  std::thread resumes([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    behaviour(d)->resume();
+  });
+  EXPECT_EQ(read(storage), data) << "the download waits for the upload";
+  resumes.join();
+  const int before = behaviour(d)->records;
+  EXPECT_TRUE(upload_in_place(queue, bytes_of(storage, 0, 1000), [](std::byte*) {}));
+  EXPECT_EQ(read(storage), data);
+  EXPECT_EQ(behaviour(d)->records, before) << "uses that ended are forgotten";
 }
 
 TEST_F(Staging, ThreadsCopyInBothDirections) {

@@ -199,6 +199,12 @@ std::string on_registers(int number, const std::string& name, std::size_t a, std
   return out + "  ret " + four + " " + whole + "\n}\n";
 }
 
+/// The clang that reads the text of this generator's LLVM.
+std::string clang_of(const cpu::PtxGenerator& generator) {
+  const std::string version = generator.version().substr(std::string_view("LLVM ").size());
+  return "clang-" + version.substr(0, version.find('.'));
+}
+
 std::string for_this_machine(std::string text, const emit::EmittedKernel& form) {
   const auto replace = [&](const char* what, const char* by) { text = std::regex_replace(text, std::regex(what), by); };
   replace("target (triple|datalayout) = [^\n]*", "");
@@ -207,7 +213,8 @@ std::string for_this_machine(std::string text, const emit::EmittedKernel& form) 
   replace("ptx_kernel ", "");
   replace("@llvm\\.nvvm\\.read\\.ptx\\.sreg\\.([a-z]+)\\.([xyz])", "@tessera_$1_$2");
   replace("@llvm\\.nvvm\\.shfl\\.sync\\.([a-z]+)\\.i32", "@tessera_shfl_$1");
-  replace("@llvm\\.nvvm\\.barrier0", "@tessera_barrier");
+  replace("@llvm\\.nvvm\\.(barrier0|barrier\\.cta\\.sync\\.aligned\\.all)",
+          "@tessera_barrier");  // the second since LLVM 21
   replace("@vprintf", "@tessera_vprintf");
   replace("asm \"dp4a\\.([a-z0-9]+)\\.([a-z0-9]+) [^\"]*\", \"[^\"]*\"", "@tessera_dp4a_$1_$2");
   replace(
@@ -277,8 +284,8 @@ class ThreadsTarget : public Target {
 
     const std::string stem = (folder_ / std::to_string(++count_)).string(), log = stem + ".log";
     std::ofstream(stem + ".ll") << for_this_machine(text, form);
-    const std::string command =
-        "clang-16 -w -x ir -O1 -shared -fPIC '" + stem + ".ll' -o '" + stem + ".so' -lm > '" + log + "' 2>&1";
+    const std::string command = clang_of(generator_) + " -w -x ir -O1 -shared -fPIC '" + stem + ".ll' -o '" + stem +
+                                ".so' -lm > '" + log + "' 2>&1";
     if (std::system(command.c_str()) != 0) {
       std::ifstream in(log);
       throw std::runtime_error("clang failed: " + std::string(std::istreambuf_iterator<char>(in), {}));
@@ -372,8 +379,9 @@ void add_memory(std::vector<Target::Memory>& memory, DType t, const auto& values
 TEST(PtxValues, MatrixProductsMatchTheReference) {
   const cpu::PtxModule module = cpu::open_ptx_module();
   if (!module.generator) GTEST_SKIP() << "passed by: " << module.reason;
-  if (std::system("clang-16 --version > /dev/null 2>&1") != 0)
-    GTEST_SKIP() << "passed by: clang-16 is not installed (script/bootstrap)";
+  if (const std::string clang = clang_of(*module.generator);
+      std::system((clang + " --version > /dev/null 2>&1").c_str()) != 0)
+    GTEST_SKIP() << "passed by: " << clang << " is not installed (script/bootstrap)";
   std::mt19937 random(matrix_seed());
   for (const int capability : {75, 80}) {
     ThreadsTarget target(*module.generator, capability);
@@ -422,8 +430,9 @@ TEST(PtxValues, MatrixProductsMatchTheReference) {
 TEST(PtxValues, EveryCellIsCorrect) {
   const cpu::PtxModule module = cpu::open_ptx_module();
   if (!module.generator) GTEST_SKIP() << "passed by: " << module.reason;
-  if (std::system("clang-16 --version > /dev/null 2>&1") != 0)
-    GTEST_SKIP() << "passed by: clang-16 is not installed (script/bootstrap)";
+  if (const std::string clang = clang_of(*module.generator);
+      std::system((clang + " --version > /dev/null 2>&1").c_str()) != 0)
+    GTEST_SKIP() << "passed by: " << clang << " is not installed (script/bootstrap)";
   std::vector<std::unique_ptr<Target>> targets;
   targets.push_back(std::make_unique<ThreadsTarget>(*module.generator));
   const Table table = walk(std::move(targets));

@@ -25,8 +25,12 @@ std::vector<std::string> module_candidates() {
   const auto own = os::own_folder();
   std::vector<std::string> out;
   const auto above = own.parent_path();
-  for (const auto& folder : {own, above / "lib", own / "tessera", above / "lib" / "tessera", above}) {
-    std::string file = (folder / file_name).string();
+  std::vector<std::filesystem::path> folders{own / "tessera", own, above / "lib" / "tessera", above / "lib", above};
+#ifdef TESSERA_LIBRARY_FOLDER  // of the static library, which may be part of a program in any folder
+  for (const char* below : {"tessera", ""}) folders.push_back(std::filesystem::path(TESSERA_LIBRARY_FOLDER) / below);
+#endif
+  for (const auto& folder : folders) {
+    std::string file = (folder / file_name).lexically_normal().string();
     if (std::find(out.begin(), out.end(), file) == out.end()) out.push_back(std::move(file));
   }
   return out;

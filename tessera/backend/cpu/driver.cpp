@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -14,6 +15,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
+#include "tessera/base/os/pages.h"
 #include "tessera/base/os/processor.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/driver.h"
@@ -24,6 +26,12 @@ namespace tessera::cpu {
 namespace {
 
 constexpr std::size_t line = 64, large_page = std::size_t{2} << 20;
+// Blocks of this size are mapped, so that released ones return to the system instead of leaving gaps in the heap.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr std::size_t mapped = SIZE_MAX;  // the sanitizer guards memory of the heap only
+#else
+constexpr std::size_t mapped = std::size_t{128} << 10;
+#endif
 
 std::uint64_t total_memory() {
   const std::uint64_t machine = os::memory().total;
@@ -126,6 +134,15 @@ void warn_of_interpreter(const Module& module, const DeviceInfo& info) {
 #endif
 }
 
+constexpr const char* architecture =
+#if defined(__x86_64__)
+    "x86-64";
+#elif defined(__aarch64__)
+    "aarch64";
+#else
+#error "Add the name of this architecture, which is part of the names of cached kernels"
+#endif
+
 class CpuDevice : public DriverDevice {
  public:
   CpuDevice() : module_(usable_module()), info_(describe(module_)) { warn_of_interpreter(module_, info_); }
@@ -139,7 +156,9 @@ class CpuDevice : public DriverDevice {
   Allocation allocate(std::size_t bytes, MemoryKind) override {
     const std::size_t alignment = bytes >= 2 * large_page ? large_page : line;
     const std::size_t rounded = std::max(line, bytes + (alignment - bytes % alignment) % alignment);
-    auto* data = rounded < bytes ? nullptr : static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
+    auto* data = static_cast<std::byte*>(bytes >= mapped   ? os::map_pages(bytes, alignment)
+                                         : rounded < bytes ? nullptr
+                                                           : std::aligned_alloc(alignment, rounded));
     if (!data)
       fail<OutOfMemory>({.operation = "allocate",
                          .with = {{"device", "cpu:0"}, {"bytes", config::format_bytes(bytes)}},
@@ -149,7 +168,9 @@ class CpuDevice : public DriverDevice {
     if (alignment == large_page) os::prefer_large_pages(data, bytes / large_page * large_page);
     return {data, data, bytes};
   }
-  void release(const Allocation& allocation) noexcept override { std::free(allocation.handle); }
+  void release(const Allocation& allocation) noexcept override {
+    allocation.bytes >= mapped ? os::unmap_pages(allocation.handle, allocation.bytes) : std::free(allocation.handle);
+  }
   std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<CpuQueue>(); }
   Allocation wrap(void* native, std::size_t bytes) override { return {native, static_cast<std::byte*>(native), bytes}; }
   std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override {
@@ -161,7 +182,7 @@ class CpuDevice : public DriverDevice {
   std::string image_key() override {
     if (!module_.generator) return {};
     const TargetTraits& target = module_.generator->target();
-    return backend::lowering_key() + "architecture: x86-64, vectors of " + std::to_string(target.width) +
+    return backend::lowering_key() + "architecture: " + architecture + ", vectors of " + std::to_string(target.width) +
            "\ncompiler: " + module_.generator->version() + ", build " + module_.build +
            "\nprocessor's features: " + target.feature_bits + "\n";
   }

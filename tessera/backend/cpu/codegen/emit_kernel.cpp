@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "tessera/backend/cpu/codegen/llvm.h"
+
 namespace tessera::cpu {
 
 using namespace ir;
@@ -81,7 +83,7 @@ void Emitter::make_functions(const std::string& entry_name) {
     auto* a = take(p.name);
     params_.push_back(a);
     if (p.is_buffer) {
-      a->addAttr(llvm::Attribute::NoCapture);
+      add_no_capture(*a);
       if (options_.noalias) a->addAttr(llvm::Attribute::NoAlias);
       if (p.access == Access::read) a->addAttr(llvm::Attribute::ReadOnly);
     }

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "tessera/backend/cpu/codegen/emitter.h"
+#include "tessera/backend/cpu/codegen/llvm.h"
 
 namespace tessera::cpu {
 
@@ -199,7 +200,10 @@ Emitter::Value* Emitter::multiply_bytes(Value* a, Value* b, Value* c) {  // a ha
   const auto id = width_ == 16  ? Intrinsic::x86_avx512_vpdpbusd_512
                   : width_ == 8 ? Intrinsic::x86_avx512_vpdpbusd_256
                                 : Intrinsic::x86_avx512_vpdpbusd_128;
-  return b_.CreateIntrinsic(id, {}, {c, a, b});
+  // The operands are vectors of 32-bit integers before LLVM 22, and of bytes since then.
+  const FunctionType* type = Intrinsic::getType(b_.getContext(), id);
+  return b_.CreateIntrinsic(
+      id, {}, {c, b_.CreateBitCast(a, type->getParamType(1)), b_.CreateBitCast(b, type->getParamType(2))});
 }
 
 Emitter::Value* Emitter::dot4(Dot4Signs signs, Value* a, Value* b, Value* c) {
@@ -207,6 +211,7 @@ Emitter::Value* Emitter::dot4(Dot4Signs signs, Value* a, Value* b, Value* c) {
     Value* v = dot4(signs, splat(a), splat(b), splat(c));
     return b_.CreateExtractElement(v, std::uint64_t{0});
   }
+  if (!is_x86) return dot4_by_bytes(signs, a, b, c);
   const bool one_instruction = width_ == 16 ? target_.vnni : target_.vnni || target_.avx_vnni;
   if (!one_instruction || (width_ == 4 && !target_.vnni && !target_.avx_vnni))
     return signs == Dot4Signs::signed_symmetric && width_ == 8 ? dot4_by_magnitudes(a, b, c)
@@ -239,6 +244,17 @@ Emitter::Value* Emitter::dot4_by_magnitudes(Value* a, Value* b, Value* c) {
   Value* pairs = b_.CreateIntrinsic(Intrinsic::x86_avx2_pmadd_ub_sw, {}, {left, right});
   Value* sums = b_.CreateIntrinsic(Intrinsic::x86_avx2_pmadd_wd, {}, {pairs, ConstantInt::get(words, 1)});
   return b_.CreateAdd(c, sums);
+}
+
+// Widens each byte to 32 bits. Used on processors other than x86-64.
+Emitter::Value* Emitter::dot4_by_bytes(Dot4Signs signs, Value* a, Value* b, Value* c) {
+  const auto byte = [&](Value* v, int i, bool is_signed) {
+    Value* high = b_.CreateShl(v, same(v, 24 - 8 * i));
+    return is_signed ? b_.CreateAShr(high, same(v, 24)) : b_.CreateLShr(high, same(v, 24));
+  };
+  for (int i = 0; i < 4; ++i)
+    c = b_.CreateAdd(c, b_.CreateMul(byte(a, i, a_is_signed(signs)), byte(b, i, b_is_signed(signs))));
+  return c;
 }
 
 // Widens the even and the odd bytes to 16 bits, and uses the instruction that multiplies 16-bit elements and adds pairs

@@ -179,6 +179,7 @@ class Emitter final : public Values {
   Value* dot4(ir::Dot4Signs signs, Value* a, Value* b, Value* c) override;
   Value* multiply_bytes(Value* a, Value* b, Value* c);
   Value* dot4_by_pairs(ir::Dot4Signs signs, Value* a, Value* b, Value* c);
+  Value* dot4_by_bytes(ir::Dot4Signs signs, Value* a, Value* b, Value* c);
   Value* dot4_by_magnitudes(Value* a, Value* b, Value* c);
   Value* across(ir::ReduceOp op, DType t, Value* vector);  // reduces all lanes to a scalar
   void subgroup(NodeId id, Value* mask);

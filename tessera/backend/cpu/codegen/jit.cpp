@@ -2,8 +2,6 @@
 // The entry point of the module. Selects the target, runs LLVM's passes, generates machine code and loads it.
 // Compilation produces an object file in memory. Objects from the kernel cache are loaded in the same way, without the
 // compiler.
-#include <llvm/ExecutionEngine/JITSymbol.h>
-#include <llvm/ExecutionEngine/Orc/ExecutorProcessControl.h>
 #include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
@@ -14,7 +12,6 @@
 #include <llvm/Support/MemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Target/TargetMachine.h>
-#include <llvm/TargetParser/Host.h>
 
 #include <atomic>
 #include <chrono>
@@ -28,6 +25,7 @@
 
 #include "tessera/backend/cpu/codegen/boundary.h"
 #include "tessera/backend/cpu/codegen/emitter.h"
+#include "tessera/backend/cpu/codegen/llvm.h"
 
 namespace tessera::cpu {
 
@@ -38,8 +36,8 @@ namespace orc = llvm::orc;
 // The code is already vectorised. With these few passes, the code is as fast as with -O2, and compilation takes a tenth
 // of the time.
 constexpr const char* cpu_pass_list =
-    "function(sroa,early-cse<memssa>,instcombine,simplifycfg,loop-mssa(licm)," TESSERA_UNROLL_REQUESTED
-    ",gvn,dse,instcombine,simplifycfg)";
+    "function(sroa,early-cse<memssa>," TESSERA_COMBINE ",simplifycfg,loop-mssa(licm)," TESSERA_UNROLL_REQUESTED
+    ",gvn,dse," TESSERA_COMBINE ",simplifycfg)";
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
@@ -90,17 +88,16 @@ class LoadedCode : public Compiled {
 class LlvmGenerator : public Generator {
  public:
   explicit LlvmGenerator(const std::string& name) {
-    auto triple = llvm::sys::getDefaultTargetTriple();
-    llvm::StringMap<bool> host;
-    llvm::sys::getHostCPUFeatures(host);
+    const TargetName triple(llvm::sys::getDefaultTargetTriple());
+    const llvm::StringMap<bool> host = host_features();
     traits_.cpu = name;
     if (name == "native") {
       traits_.cpu = llvm::sys::getHostCPUName().str();
       for (const auto& f : host)
         traits_.features += (traits_.features.empty() ? "" : ",") + std::string(f.second ? "+" : "-") + f.first().str();
-      // LLVM 16 does not know newer processors. Selects a known processor with similar scheduling by the available
+      // This LLVM may not know newer processors. Selects a known processor with similar scheduling by the available
       // features.
-      if (traits_.cpu == "generic") {
+      if (is_x86 && traits_.cpu == "generic") {
         if (host.lookup("avx512vnni") && host.lookup("avx512bf16"))
           traits_.cpu = "znver4";
         else if (host.lookup("avx512vnni"))
@@ -110,22 +107,23 @@ class LlvmGenerator : public Generator {
         else if (host.lookup("avx2") && host.lookup("fma"))
           traits_.cpu = "haswell";
         else
-          traits_.cpu = "x86-64";
+          traits_.cpu = baseline_cpu;
       }
     }
+    if (is_x86 && !avx512_is_correct) traits_.features += traits_.features.empty() ? "-avx512f" : ",-avx512f";
     std::string wrong;
     const auto* target = llvm::TargetRegistry::lookupTarget(triple, wrong);
     if (!target) throw UnsupportedKernel{wrong};
     using Info = std::unique_ptr<llvm::MCSubtargetInfo>;
-    const Info plain(target->createMCSubtargetInfo(triple, "x86-64", ""));
-    if (!plain) throw UnsupportedKernel{"LLVM has no target machine for " + triple};
+    const Info plain(target->createMCSubtargetInfo(triple, baseline_cpu, ""));
+    if (!plain) throw UnsupportedKernel{"LLVM has no target machine for " + llvm::sys::getDefaultTargetTriple()};
     if (!plain->isCPUStringValid(traits_.cpu))
-      throw UnsupportedKernel{"LLVM " LLVM_VERSION_STRING " does not know the processor '" + traits_.cpu +
-                              "' (x86-64, x86-64-v2, x86-64-v3, x86-64-v4, ...)"};
+      throw UnsupportedKernel{"LLVM " LLVM_VERSION_STRING " does not know the processor '" + traits_.cpu + "'" +
+                              cpu_examples};
     machine_ = [=, this] {
       return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(triple, traits_.cpu, traits_.features, {},
                                                                               llvm::Reloc::PIC_, llvm::CodeModel::Small,
-                                                                              llvm::CodeGenOpt::Default, true));
+                                                                              OptimisationLevel::Default, true));
     };
     const Info info(target->createMCSubtargetInfo(triple, traits_.cpu, traits_.features));
     for (std::size_t bit = 0; bit < llvm::MAX_SUBTARGET_FEATURES; bit += 4) {
@@ -134,10 +132,14 @@ class LlvmGenerator : public Generator {
       traits_.feature_bits += "0123456789abcdef"[digit];
     }
     auto has = [&](const char* feature) { return info->checkFeatures(std::string("+") + feature); };
+    triple_ = triple;
+    if (!is_x86) {  // vectors of 128 bits; NEON has these instructions on every processor
+      traits_.f16c = traits_.fma = true;
+      return;
+    }
     if (!has("64bit"))
-      throw UnsupportedKernel{
-          "the processor '" + traits_.cpu +
-          "' only runs 32-bit code, but this program is 64-bit (x86-64, x86-64-v2, x86-64-v3, x86-64-v4, ...)"};
+      throw UnsupportedKernel{"the processor '" + traits_.cpu + "' only runs 32-bit code, but this program is 64-bit" +
+                              cpu_examples};
     traits_.width = has("avx512f") && has("avx512bw") && has("avx512vl") && has("avx512dq") ? 16 : has("avx2") ? 8 : 4;
     traits_.f16c = has("f16c");
     traits_.fma = has("fma");
@@ -148,7 +150,6 @@ class LlvmGenerator : public Generator {
       if (has(needed) && !host.lookup(needed))
         throw UnsupportedKernel{"this machine's processor lacks " + std::string(needed) + ", which " + traits_.cpu +
                                 " has"};
-    triple_ = triple;
   }
 
   const TargetTraits& target() const override { return traits_; }
@@ -163,7 +164,7 @@ class LlvmGenerator : public Generator {
       object.scratch_bytes = build(module, fn, options, symbol);
       object.generate_ms = milliseconds_since(start);
       const auto middle = std::chrono::steady_clock::now();
-      const auto code = machine_code(module, llvm::CGFT_ObjectFile);
+      const auto code = machine_code(module, object_file);
       object.bytes.assign(code.begin(), code.end());
       object.machine_code_ms = milliseconds_since(middle);
       return true;
@@ -187,7 +188,7 @@ class LlvmGenerator : public Generator {
       llvm::Module module(fn.name, context);
       build(module, fn, options, symbol_name(fn.name), which != Text::llvm);
       if (which == Text::assembly) {
-        const auto code = machine_code(module, llvm::CGFT_AssemblyFile);
+        const auto code = machine_code(module, assembly_file);
         return {code.begin(), code.end()};
       }
       std::string printed;
@@ -224,7 +225,7 @@ class LlvmGenerator : public Generator {
   std::size_t build(llvm::Module& module, const ir::Function& fn, const GenerateOptions& options,
                     const std::string& symbol, bool optimise = true) {
     const auto machine = machine_();
-    if (!machine) throw UnsupportedKernel{"LLVM has no target machine for " + triple_};
+    if (!machine) throw UnsupportedKernel{"LLVM has no target machine for " + llvm::sys::getDefaultTargetTriple()};
     module.setDataLayout(machine->createDataLayout());
     module.setTargetTriple(triple_);
     Emitter emitter(module, fn, traits_, options);
@@ -252,7 +253,7 @@ class LlvmGenerator : public Generator {
     return emitter.scratch_bytes();
   }
 
-  llvm::SmallVector<char, 0> machine_code(llvm::Module& module, llvm::CodeGenFileType kind) {
+  llvm::SmallVector<char, 0> machine_code(llvm::Module& module, FileType kind) {
     llvm::SmallVector<char, 0> out;
     llvm::raw_svector_ostream stream(out);
     llvm::legacy::PassManager manager;
@@ -276,7 +277,7 @@ class LlvmGenerator : public Generator {
       auto address = s.execution.lookup({out.library}, s.execution.intern(symbol));
       if (!address)
         throw UnsupportedKernel{llvm::toString(address.takeError()) + (detail.empty() ? "" : ": " + detail)};
-      out.function = llvm::jitTargetAddressToFunction<KernelEntry>(address->getAddress());
+      out.function = function_at<KernelEntry>(*address);
       s.error = nullptr;
     } catch (const Fatal&) {
       s.abandoned = true;
@@ -292,10 +293,7 @@ class LlvmGenerator : public Generator {
 
   static void add_symbols(Session& session) {
     orc::SymbolMap symbols;
-    auto add = [&](const char* name, auto* function) {
-      symbols[session.execution.intern(name)] =
-          llvm::JITEvaluatedSymbol(llvm::pointerToJITTargetAddress(function), llvm::JITSymbolFlags::Exported);
-    };
+    auto add = [&](const char* name, auto* function) { symbols[session.execution.intern(name)] = symbol_of(function); };
     using F = float (*)(float);
     using D = double (*)(double);
     using F2 = float (*)(float, float);
@@ -331,7 +329,7 @@ class LlvmGenerator : public Generator {
 
   TargetTraits traits_;
   std::function<std::unique_ptr<llvm::TargetMachine>()> machine_;
-  std::string triple_;
+  TargetName triple_;
   std::mutex linking_;
   std::vector<std::unique_ptr<Session>> sessions_;  ///< guarded by linking_; the last one is in use, unless it was
                                                     ///< abandoned

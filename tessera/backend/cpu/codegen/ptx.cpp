@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "tessera/backend/cpu/codegen/boundary.h"
+#include "tessera/backend/cpu/codegen/llvm.h"
 #include "tessera/backend/cpu/codegen/ptx_emitter.h"
 
 extern "C" {  // from LLVM's NVPTX libraries
@@ -27,17 +28,25 @@ constexpr const char* triple = "nvptx64-nvidia-cuda";
 // Loops with small constant trip counts are unrolled, so that arrays that are indexed by their counters become
 // registers. Other loops are unrolled only if the kernel requests it.
 constexpr const char* ptx_pass_list =
-    "function(sroa,early-cse<memssa>,instcombine,simplifycfg,loop-mssa(licm),loop(indvars,loop-unroll-full)"
-    "," TESSERA_UNROLL_REQUESTED ",sroa,early-cse<memssa>,instcombine,gvn,dse,instcombine,simplifycfg)";
+    "function(sroa,early-cse<memssa>," TESSERA_COMBINE
+    ",simplifycfg,loop-mssa(licm),loop(indvars,loop-unroll-full)"
+    "," TESSERA_UNROLL_REQUESTED ",sroa,early-cse<memssa>," TESSERA_COMBINE ",gvn,dse," TESSERA_COMBINE ",simplifycfg)";
 
-// The targets that LLVM 16 supports, and the PTX version that introduced each target (PTX ISA, "Release Notes" and
-// ".target").
-constexpr int versions[] = {60, 61, 63, 64, 65, 70, 71, 72, 73, 74, 75, 76, 77, 78};
-struct Architecture {
-  int capability, version;
+/// A version of PTX or a target, and the LLVM that supports it first.
+struct PtxVersion {
+  int version, llvm;
 };
-constexpr Architecture architectures[] = {{50, 40}, {52, 41}, {53, 42}, {60, 50}, {61, 50}, {62, 50}, {70, 60},
-                                          {72, 61}, {75, 63}, {80, 70}, {86, 71}, {87, 74}, {89, 78}, {90, 78}};
+constexpr PtxVersion versions[] = {{60, 16}, {61, 16}, {63, 16}, {64, 16}, {65, 16}, {70, 16}, {71, 16}, {72, 16},
+                                   {73, 16}, {74, 16}, {75, 16}, {76, 16}, {77, 16}, {78, 16}, {80, 17}, {81, 17},
+                                   {82, 18}, {83, 18}, {84, 19}, {85, 19}, {86, 20}, {87, 20}, {88, 21}, {90, 22}};
+/// `version` is the version of PTX that introduced the target (PTX ISA, "Release Notes" and ".target").
+struct Architecture {
+  int capability, version, llvm = 16;
+};
+constexpr Architecture architectures[] = {{50, 40},      {52, 41},      {53, 42},      {60, 50},      {61, 50},
+                                          {62, 50},      {70, 60},      {72, 61},      {75, 63},      {80, 70},
+                                          {86, 71},      {87, 74},      {89, 78},      {90, 78},      {100, 86, 20},
+                                          {101, 86, 20}, {103, 88, 21}, {110, 90, 22}, {120, 87, 20}, {121, 88, 21}};
 
 /// Corrects bit-field extractions that cross the top bit. LLVM turns `(x >> 63) & mask` of a signed 64-bit integer into
 /// `bfe.u64 d, x, 63, n` (NVPTXDAGToDAGISel::tryBFE compares with the width of the shift amount, 32), which yields
@@ -73,7 +82,7 @@ class LlvmPtxGenerator final : public PtxGenerator {
     LLVMInitializeNVPTXTargetMC();
     LLVMInitializeNVPTXAsmPrinter();
     std::string wrong;
-    target_ = llvm::TargetRegistry::lookupTarget(triple, wrong);
+    target_ = llvm::TargetRegistry::lookupTarget(TargetName(triple), wrong);
     if (!target_) throw UnsupportedKernel{wrong};
   }
 
@@ -81,10 +90,11 @@ class LlvmPtxGenerator final : public PtxGenerator {
 
   PtxTarget target_for(int capability, int version) const override {
     PtxTarget out;
-    for (const int v : versions)
-      if (v <= version) out.version = v;
+    for (const PtxVersion& v : versions)
+      if (v.version <= version && v.llvm <= LLVM_VERSION_MAJOR) out.version = v.version;
     for (const Architecture& a : architectures)
-      if (a.capability <= capability && a.version <= out.version) out.capability = a.capability;
+      if (a.capability <= capability && a.version <= out.version && a.llvm <= LLVM_VERSION_MAJOR)
+        out.capability = a.capability;
     return out.version == 0 ? PtxTarget{} : out;
   }
 
@@ -101,11 +111,11 @@ class LlvmPtxGenerator final : public PtxGenerator {
       llvm::LLVMContext context;
       llvm::Module module("kernels", context);
       const std::unique_ptr<llvm::TargetMachine> machine(target_->createTargetMachine(
-          triple, "sm_" + std::to_string(target.capability), "+ptx" + std::to_string(target.version), {},
-          llvm::Reloc::PIC_, std::nullopt, llvm::CodeGenOpt::Aggressive));
+          TargetName(triple), "sm_" + std::to_string(target.capability), "+ptx" + std::to_string(target.version), {},
+          llvm::Reloc::PIC_, std::nullopt, OptimisationLevel::Aggressive));
       if (!machine) throw UnsupportedKernel{"LLVM has no target machine for " + std::string(triple)};
       module.setDataLayout(machine->createDataLayout());
-      module.setTargetTriple(triple);
+      module.setTargetTriple(TargetName(triple));
       for (const PtxKernel& kernel : kernels)
         if (!module.getFunction(kernel.form->entry)) PtxEmitter(module, kernel, target).run();
       std::string broken;
@@ -118,7 +128,7 @@ class LlvmPtxGenerator final : public PtxGenerator {
       llvm::legacy::PassManager manager;
       if (!ptx)
         module.print(stream, nullptr);
-      else if (machine->addPassesToEmitFile(manager, stream, nullptr, llvm::CGFT_AssemblyFile))
+      else if (machine->addPassesToEmitFile(manager, stream, nullptr, assembly_file))
         throw UnsupportedKernel{"LLVM cannot write PTX"};
       manager.run(module);
       const std::string_view all(out.data(), out.size());

@@ -2,6 +2,7 @@
 // Emits the kernel's function, its memory and its statements.
 #include <llvm/IR/IntrinsicsNVPTX.h>
 
+#include "tessera/backend/cpu/codegen/llvm.h"
 #include "tessera/backend/cpu/codegen/ptx_emitter.h"
 #include "tessera/ir/print.h"
 
@@ -54,8 +55,13 @@ void PtxEmitter::make_function() {
   };
   note("kernel", 1);
   if (fn_.kind != KernelKind::block) return;
-  note("maxntidx", fn_.block_size[0]), note("maxntidy", fn_.block_size[1]), note("maxntidz", fn_.block_size[2]);
+  const auto& size = fn_.block_size;
+  note("maxntidx", size[0]), note("maxntidy", size[1]), note("maxntidz", size[2]);
   note("minctasm", emit::blocks_at_least(fn_));
+  // Since LLVM 21, these limits are attributes of the function.
+  body_->addFnAttr("nvvm.maxntid",
+                   std::to_string(size[0]) + "," + std::to_string(size[1]) + "," + std::to_string(size[2]));
+  body_->addFnAttr("nvvm.minctasm", std::to_string(emit::blocks_at_least(fn_)));
 }
 
 // Shared arrays are allocated in one block of memory, in the order and with the alignment that ir::shared_bytes uses.
@@ -116,7 +122,7 @@ void PtxEmitter::statement(NodeId id) {
     case Op::store: return store(n);
     case Op::atomic: values_[id] = atomic(n); return;
     case Op::vector: values_[id] = vector(n); return;
-    case Op::barrier: b_.CreateIntrinsic(llvm::Intrinsic::nvvm_barrier0, {}, {}); return;
+    case Op::barrier: ptx_barrier(b_); return;
     case Op::print: return print(n);
     case Op::mma: return matrix(n);
     case Op::async: return async(n);
@@ -218,7 +224,7 @@ void PtxEmitter::async(const Node& n) {
   using llvm::Intrinsic::ID;
   const AsyncOp op = n.kind<AsyncOp>();
   const bool has = target_.capability >= 80;
-  if (op == AsyncOp::commit && has) b_.CreateIntrinsic(llvm::Intrinsic::nvvm_cp_async_commit_group, {}, {});
+  if (op == AsyncOp::commit && has) special(llvm::Intrinsic::nvvm_cp_async_commit_group);
   if (op == AsyncOp::wait && has)
     b_.CreateIntrinsic(llvm::Intrinsic::nvvm_cp_async_wait_group, {}, {b_.getInt32(static_cast<std::uint32_t>(n.imm))});
   if (op != AsyncOp::copy) return;

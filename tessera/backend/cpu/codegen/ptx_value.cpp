@@ -13,7 +13,9 @@ using namespace ir;
 namespace Intrinsic = llvm::Intrinsic;
 using Kind = emit::KernelArgument::Kind;
 
-llvm::Value* PtxEmitter::special(unsigned intrinsic) { return b_.CreateIntrinsic(intrinsic, {}, {}); }
+llvm::Value* PtxEmitter::special(unsigned intrinsic) {
+  return b_.CreateIntrinsic(intrinsic, llvm::ArrayRef<llvm::Type*>(), {});
+}
 
 llvm::Value* PtxEmitter::argument(Kind kind, std::uint64_t number) {
   for (unsigned i = 0; i < form_.arguments.size(); ++i)

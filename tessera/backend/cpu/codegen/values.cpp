@@ -252,6 +252,9 @@ llvm::Value* Values::compare(CompareOp op, DType t, Value* a, Value* b) {
 }
 
 llvm::Value* Values::cast(DType from, DType to, Value* a) {
+  // Since LLVM 22, two conversions that allow contraction become one, whose result is rounded once instead of twice.
+  const llvm::IRBuilderBase::FastMathFlagGuard restore(b_);
+  b_.clearFastMathFlags();
   llvm::Type* result = like(type(to), a);
   llvm::Type* half = like(b_.getHalfTy(), a);
   if (from == to) return a;
