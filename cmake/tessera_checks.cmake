@@ -13,4 +13,6 @@ set_tests_properties(check_layers check_layers_self_test check_words check_scrip
 if(TESSERA_INSTALL AND NOT TESSERA_SANITIZE)
   add_test(NAME package COMMAND ${tessera_SOURCE_DIR}/tests/package/check ${tessera_BINARY_DIR} ${CMAKE_CXX_COMPILER})
   set_tests_properties(package PROPERTIES TIMEOUT 300 ENVIRONMENT "CMAKE=${CMAKE_COMMAND}")
+  add_test(NAME c_interface COMMAND ${tessera_SOURCE_DIR}/tests/c/check ${tessera_BINARY_DIR})
+  set_tests_properties(c_interface PROPERTIES TIMEOUT 120)
 endif()

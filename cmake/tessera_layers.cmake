@@ -3,8 +3,8 @@
 
 include(GNUInstallDirs)
 
-if(NOT CMAKE_BUILD_TYPE)
-  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release)  # only in this folder, so a project that includes this one keeps its own
 endif()
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -38,7 +38,7 @@ find_package(Threads REQUIRED)
 
 # mold links each program a quarter of a second faster than ld, and there are two hundred test programs.
 find_program(TESSERA_MOLD mold)
-if(TESSERA_MOLD AND PROJECT_IS_TOP_LEVEL)
+if(TESSERA_MOLD AND PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CROSSCOMPILING)
   add_link_options(-fuse-ld=mold)
 endif()
 
@@ -126,10 +126,11 @@ function(tessera_program name)
   list(TRANSFORM arg_SUBFOLDERS REPLACE "(.+)" "${CMAKE_CURRENT_SOURCE_DIR}/\\1/*.cpp" OUTPUT_VARIABLE patterns)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp ${patterns})
   add_executable(${name}_program ${sources})
-  target_link_libraries(${name}_program PRIVATE tessera ${arg_LIBRARIES})
+  target_link_libraries(${name}_program PRIVATE ${TESSERA_PROGRAM_LIBRARY} ${arg_LIBRARIES})
+  tessera_link_portably(${name}_program)
   set_target_properties(${name}_program PROPERTIES OUTPUT_NAME ${name} INSTALL_RPATH "${TESSERA_PROGRAM_RPATH}")
   if(TESSERA_INSTALL)
-    install(TARGETS ${name}_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    install(TARGETS ${name}_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
   endif()
   add_dependencies(tessera_installed ${name}_program)
 endfunction()

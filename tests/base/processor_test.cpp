@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/base/os/processor.h"
+#include "tessera/base/os/pages.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/mman.h>
 
 #include <thread>
 
@@ -67,6 +69,22 @@ TEST(AvoidCore, KeepsMaskThatWasChangedInTheMeantime) {
     }
     EXPECT_TRUE(same(mask(), asked));
   });
+}
+
+TEST(Pages, AreAlignedZeroedAndReturned) {
+  for (const std::size_t alignment : {std::size_t{64}, std::size_t{4096}, std::size_t{2} << 20})
+    for (const std::size_t bytes : {std::size_t{1}, std::size_t{4096}, (std::size_t{3} << 20) + 5}) {
+      auto* const data = static_cast<unsigned char*>(map_pages(bytes, alignment));
+      ASSERT_NE(data, nullptr);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % alignment, 0u);
+      EXPECT_EQ(data[0] + data[bytes - 1], 0);
+      data[0] = data[bytes - 1] = 1;
+      unmap_pages(data, bytes);
+      EXPECT_NE(::msync(reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(data) / 4096 * 4096), 4096, MS_ASYNC),
+                0)
+          << "the pages are still mapped";
+    }
+  EXPECT_EQ(map_pages(SIZE_MAX - 5000, 64), nullptr);
 }
 
 }  // namespace

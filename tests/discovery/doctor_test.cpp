@@ -41,6 +41,15 @@ TEST(Doctor, MeasuresTheCpuOnAMachineWithoutDrivers) {
   EXPECT_EQ(o.err, "");
 }
 
+TEST(Doctor, NamesTheLibraryOfLinearAlgebra) {
+  const TemporaryFolder folder;
+  auto environment = bare(folder);
+  environment["TESSERA_LAPACK_LIBRARY"] = "none";
+  expect_contains(
+      in_one_line(run({"doctor", "--no-figures"}, {.environment = environment}).out),
+      {"Linear algebra factorisations on every device: Tessera's own algorithms (TESSERA_LAPACK_LIBRARY is 'none')"});
+}
+
 TEST(Devices, ShowsUnknownMemoryIfTheDriverReportsNone) {
   for (const char* bytes : {"18446744073709551615", "0", "3221225472"}) {
     const TemporaryFolder folder;
@@ -65,6 +74,7 @@ TEST(Doctor, JsonContainsReportsMachineAndMeasurements) {
   ASSERT_EQ(o.code, 0) << o.out << o.err;
   const json j = json::parse(o.out);
   EXPECT_EQ(j["healthy"], true);
+  EXPECT_NE(j["linear_algebra"], "");
   EXPECT_EQ(j["backends"].size(), 7u);
   EXPECT_TRUE(j["machine"]["cards"].is_array());
   const json& f = j["figures"]["cpu:0"];

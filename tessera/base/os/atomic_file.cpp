@@ -149,10 +149,14 @@ AtomicFile::AtomicFile(const fs::path& asked, const WriteOptions& rules)
   if (there && !S_ISREG(before.st_mode)) os::refuse(write_a_file, file_, "it is not a regular file");
   if (there && rules.anything && ::access(file_.c_str(), W_OK) != 0) refuse(errno);
   std::error_code error;
-  if (const fs::path folder = file_.parent_path();
-      rules.makes_folders && !folder.empty() && !fs::is_directory(folder, error)) {
-    fs::create_directories(folder, error);
-    if (error) refuse(error.value());
+  if (const fs::path folder = file_.parent_path(); !folder.empty() && !fs::is_directory(folder, error)) {
+    if (!rules.makes_folders && !fs::exists(folder, error) && error.value() != EACCES)
+      fail<ArgumentError>({.operation = write_a_file,
+                           .with = {{"file", file_.string()}},
+                           .wrong = fmt::format("the folder {} does not exist", folder.string()),
+                           .remedy = "Create the folder, or choose another location"});
+    if (rules.makes_folders) fs::create_directories(folder, error);
+    if (rules.makes_folders && error) refuse(error.value());
   }
   number_ = open_beside(file_, name_);
   int failed = number_ < 0 ? errno : 0;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tessera/base/os/child_guard.h"
+#include "tessera/base/os/library.h"
 #include "tessera/base/os/process_tree.h"
 
 extern char** environ;
@@ -29,6 +30,12 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 constexpr std::size_t most_words = 4096;
 constexpr int first_own = guard_descriptor + 1;  ///< smaller descriptors are inherited by the child
+
+/// Returns a function of the C library, or null if this machine's C library is too old to have it.
+template <class F>
+F* newer_function(const char* name) {
+  return Library::of_program().function<F>(name);
+}
 
 /// One end of a pipe. The destructor closes it.
 class Descriptor {
@@ -103,11 +110,9 @@ Spawned spawn(std::span<const std::string> command, const std::string& mark, int
   ::posix_spawn_file_actions_adddup2(&actions, words, 2);
   ::posix_spawn_file_actions_adddup2(&actions, answer, answer_descriptor);
   ::posix_spawn_file_actions_adddup2(&actions, guard, guard_descriptor);
-#if defined(__GLIBC_PREREQ)
-#if __GLIBC_PREREQ(2, 34)
-  ::posix_spawn_file_actions_addclosefrom_np(&actions, first_own);
-#endif
-#endif
+  static auto* const close_from =
+      newer_function<int(posix_spawn_file_actions_t*, int)>("posix_spawn_file_actions_addclosefrom_np");
+  if (close_from != nullptr) close_from(&actions, first_own);
   sigset_t all, none;
   sigfillset(&all);
   sigemptyset(&none);
@@ -212,11 +217,8 @@ ChildOutcome run_child(std::span<const std::string> command, const ChildLimits& 
 }
 
 std::string signal_name(int signal) {
-#if defined(__GLIBC_PREREQ)
-#if __GLIBC_PREREQ(2, 32)
-  if (const char* name = ::sigabbrev_np(signal)) return std::string("SIG") + name;
-#endif
-#endif
+  static auto* const abbreviation = newer_function<const char*(int)>("sigabbrev_np");
+  if (const char* name = abbreviation != nullptr ? abbreviation(signal) : nullptr) return std::string("SIG") + name;
   return "signal " + std::to_string(signal);
 }
 

@@ -53,6 +53,18 @@ std::uint32_t word_at(std::string_view bytes, std::size_t at) {
   return word;
 }
 
+// Debian's name of the architecture, and the flag of its libraries in ldconfig's cache (0: unknown).
+#if defined(__x86_64__)
+#define TESSERA_MULTIARCH "x86_64-linux-gnu"
+constexpr std::uint32_t cache_flag = 0x0300;
+#elif defined(__aarch64__)
+#define TESSERA_MULTIARCH "aarch64-linux-gnu"
+constexpr std::uint32_t cache_flag = 0x0a00;
+#else
+#define TESSERA_MULTIARCH "."
+constexpr std::uint32_t cache_flag = 0;
+#endif
+
 /// Looks up a name in ldconfig's cache. In the format of glibc since 2.2, a header of 48 bytes is followed by 24 bytes
 /// per library, which contain the offsets of its name and path relative to the header.
 std::string cached_file(const std::string& name, const fs::path& cache) {
@@ -67,9 +79,7 @@ std::string cached_file(const std::string& name, const fs::path& cache) {
   for (std::uint64_t i = 0, count = word_at(bytes, 20); i < count; ++i) {
     const std::size_t entry = 48 + 24 * i;
     if (entry + 24 > bytes.size()) break;
-#if defined(__x86_64__)
-    if ((word_at(bytes, entry) & 0xff00) != 0x0300) continue;  // a library for another architecture
-#endif
+    if (cache_flag != 0 && (word_at(bytes, entry) & 0xff00) != cache_flag) continue;  // for another architecture
     if (text(word_at(bytes, entry + 4)) != name) continue;
     const std::string path(text(word_at(bytes, entry + 8)));
     if (file_is_there(path)) return path;
@@ -101,7 +111,7 @@ std::string loader_file(const std::string& name, const fs::path& cache) {
     if (file_is_there(folder / name)) return (folder / name).string();
   if (std::string found = cached_file(name, cache); !found.empty()) return found;
   for (const char* folder :
-       {"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"})
+       {"/lib/" TESSERA_MULTIARCH, "/usr/lib/" TESSERA_MULTIARCH, "/lib64", "/usr/lib64", "/lib", "/usr/lib"})
     if (file_is_there(fs::path(folder) / name)) return (fs::path(folder) / name).string();
   return "";
 }

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -150,7 +151,7 @@ std::size_t thread_stack_bytes() {
   return bytes;
 }
 
-bool is_main_thread() noexcept { return ::gettid() == ::getpid(); }
+bool is_main_thread() noexcept { return ::syscall(SYS_gettid) == ::getpid(); }
 
 std::vector<std::string> file_names_in(const std::filesystem::path& folder) {
   std::vector<std::string> names;

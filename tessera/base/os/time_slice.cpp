@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/base/os/time_slice.h"
 
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -24,6 +25,7 @@ static_assert(sizeof(SchedulingAttributes) == 48);
 }  // namespace
 
 void request_short_slices() noexcept {
+  if (::sched_getscheduler(0) != SCHED_OTHER) return;  // the user has chosen another policy
   SchedulingAttributes attributes;
   attributes.nice = ::getpriority(PRIO_PROCESS, 0);
   attributes.runtime = 500'000;  // enough for a copy between processes; the default is 1 to 4 ms

@@ -214,12 +214,12 @@ std::optional<fs::path> probe_program() {
     return std::nullopt;
   }
   const fs::path own = os::own_folder();
-  std::vector<fs::path> places;
-  if (named && *named != "list")
-    places = {*named};
-  else
-    places = {own / "tessera" / "tessera-probe", own / "tessera-probe",
-              own / ".." / "lib" / "tessera" / "tessera-probe"};
+  std::vector<fs::path> places{own / "tessera" / "tessera-probe", own / "tessera-probe",
+                               own / ".." / "lib" / "tessera" / "tessera-probe"};
+#ifdef TESSERA_LIBRARY_FOLDER  // of the static library, which may be part of a program in any folder
+  places.push_back(fs::path(TESSERA_LIBRARY_FOLDER) / "tessera" / "tessera-probe");
+#endif
+  if (named && *named != "list") places = {*named};
   for (const fs::path& place : places)
     if (os::file_exists(place.c_str())) return place.lexically_normal();
   say_once(fmt::format("tessera-probe was not found at {}: drivers are loaded into this process directly",

@@ -121,12 +121,20 @@ void Storage::before_read(QueueCore& queue) {
     e->before_read(*this);
   if (!used_.load(std::memory_order_acquire)) return;
   QueueUse write;
+  std::vector<QueueUse> earlier;
   {
     std::lock_guard hold(lock_);
-    if (!last_write_.queue || last_write_.queue.get() == &queue) return;
-    write = last_write_;
+    if (last_write_.queue) {
+      if (last_write_.queue.get() == &queue) return;
+      write = last_write_;
+    } else if (writes() == 0) {
+      // Nothing has been written to this storage yet. Work of the memory's previous owner may still write to it.
+      for (const QueueUse& use : reads_)
+        if (use.queue.get() != &queue) earlier.push_back(use);
+    }
   }
-  queue.order_after(write);
+  if (write.queue) queue.order_after(write);
+  for (const QueueUse& use : earlier) unless_lost(use, device_, [&] { queue.order_after(use); });
 }
 
 void Storage::before_write(QueueCore& queue) {
@@ -175,7 +183,14 @@ void Storage::after_write(const QueueUse& use) {
   // A write by the host is already complete, and no queue has used this storage yet, so there is nothing to order.
   if (!use.queue && !used_.load(std::memory_order_acquire)) return;
   std::lock_guard hold(lock_);
-  if (use.queue) used_.store(true, std::memory_order_release);
+  if (!use.queue) {
+    // The host has waited for the uses that it found. Other threads may have submitted uses of other parts since then.
+    const auto ended = [](const QueueUse& u) { return u.queue && u.queue->ended(u); };
+    std::erase_if(reads_, ended);
+    if (ended(last_write_)) last_write_ = {};
+    return;
+  }
+  used_.store(true, std::memory_order_release);
   reads_.clear();  // the write is ordered after all of these reads
   note(last_write_, use);
 }
@@ -185,11 +200,14 @@ void Storage::wait_readable() {
   if (CoherenceHook* const e = coherence_hook()) [[unlikely]]
     e->before_read(*this);
   QueueUse write;
+  std::vector<QueueUse> earlier;
   {
     std::lock_guard hold(lock_);
     write = last_write_;
+    if (!write.queue && writes() == 0) earlier = reads_;
   }
   if (write.queue) write.queue->wait(write);
+  for (const QueueUse& use : earlier) unless_lost(use, device_, [&] { use.queue->wait(use); });
 }
 
 void Storage::wait_writable() {

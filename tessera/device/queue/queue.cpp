@@ -243,6 +243,7 @@ bool upload_in_place(Queue& queue, const BufferView& to, const Callback<void(std
   trace("upload to", queue.device(), to.bytes());
   queue.core().device().driver->host_writes(to.storage->allocation(), to.byte_offset, to.bytes());
   write(host + to.byte_offset);
+  to.storage->after_write({});
   count(queue.core().device(), PlacementAccess::Direction::to_device, to.bytes());
   return true;
 }
