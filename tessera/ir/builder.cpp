@@ -149,7 +149,8 @@ NodeId Builder::local(Type type, std::uint64_t count) {
 NodeId Builder::shared(DType dtype, std::uint64_t count) {
   require(fn_.kind == KernelKind::block, "shared memory requires blocks, but this is a map kernel",
           "Declare the kernel with block(...)");
-  require(count >= 1, "a shared array must have at least one element");
+  require(count >= 1 && count <= std::uint64_t{1} << 31, "a shared array must have 1 to 2^31 elements",
+          "This one has " + std::to_string(count) + "; use a buffer for large arrays");
   require(dtype != DType::index, "shared memory cannot store index, which has no fixed size in memory",
           "Use i32 or i64");
   return add_shared(

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ir/node.h"
 
+#include <limits>
+
 namespace tessera::ir {
 
 namespace {
@@ -115,9 +117,15 @@ std::span<const std::uint32_t> operands(const Node& n) {
 }
 
 std::size_t shared_bytes(const Function& fn) {
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
   std::size_t bytes = 0;
-  for (const Node& n : fn.nodes)
-    if (n.op == Op::shared) bytes = ((bytes + 15) & ~std::size_t{15}) + n.imm * dtype_size(n.type.dtype);
+  for (const Node& n : fn.nodes) {
+    if (n.op != Op::shared) continue;
+    std::size_t size = 0;
+    if (bytes > most - 15 || __builtin_mul_overflow(n.imm, dtype_size(n.type.dtype), &size) ||
+        __builtin_add_overflow((bytes + 15) & ~std::size_t{15}, size, &bytes))
+      return most;
+  }
   return bytes;
 }
 

@@ -340,7 +340,7 @@ inline bool is_memory(const Function& fn, const Node& n) {
   return n.op == Op::local || n.op == Op::shared || (n.op == Op::param && fn.params[n.imm].is_buffer);
 }
 
-/// Returns the bytes of shared memory that the function uses. Each `shared` node is aligned to 16 bytes.
+/// Returns the bytes of shared memory, with each `shared` aligned to 16 bytes, or the largest number if they overflow.
 std::size_t shared_bytes(const Function& fn);
 
 /// Calls `f(block)` for each block that is directly nested in a control node.
