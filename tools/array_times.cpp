@@ -16,7 +16,12 @@
 
 #include "tessera/array/array.h"
 #include "tessera/array/functions.h"
+#include "tessera/array/rearrange.h"
+#include "tessera/array/statistics.h"
 #include "tessera/device/context.h"
+#include "tessera/fft/fft.h"
+#include "tessera/linalg/linalg.h"
+#include "tessera/ops/convolution.h"
 
 namespace {
 
@@ -134,6 +139,52 @@ std::map<std::string, std::function<Array()>> operations() {
     both[0].eval(), both[1].eval();
     return both[0];
   };
+  for (const DType dtype : {DType::f32, DType::f64})
+    for (const std::int64_t n : {64, 128, 256, 512, 1024, 2048}) {
+      const Array a = numbers({n, n}).astype(dtype), s = (a + a.transpose()).as_contiguous(),
+                  b = numbers({n}).astype(dtype);
+      a.eval(), s.eval(), b.eval();
+      const std::string of = "_" + std::to_string(n) + "_" + std::string(dtype_name(dtype));
+      out["linalg_solve" + of] = [=] { return linalg::solve(a, b); };
+      out["linalg_inv" + of] = [=] { return linalg::inv(a); };
+      out["linalg_qr" + of] = [=] { return linalg::qr(a).r; };
+      out["linalg_eigh" + of] = [=] { return linalg::eigh(s).eigenvectors; };
+      out["linalg_svd" + of] = [=] { return linalg::svd(a).u; };
+    }
+  for (const auto& [size, n] : {std::pair<std::string, std::int64_t>{"1000", 1000}, {"1000000", 1000000}}) {
+    const Array x = numbers({n}), near_one = x * 1e-7f + 1.0f, kernel = numbers({31}), rows = numbers({n / 100, 100});
+    near_one.eval();
+    out["roll_of_" + size] = [=] { return roll(x, 7); };
+    out["roll_rows_of_" + size] = [=] { return roll(rows, 7, 1); };
+    out["repeat_of_" + size] = [=] { return repeat(x, 3); };
+    out["tile_of_" + size] = [=] { return tile(x, {3}); };
+    out["diff_of_" + size] = [=] { return diff(x); };
+    out["cumsum_of_" + size] = [=] { return cumsum(x); };
+    out["cumprod_of_" + size] = [=] { return cumprod(near_one); };
+    out["cummax_of_" + size] = [=] { return cummax(x); };
+    out["cummax_columns_of_" + size] = [=] { return cummax(rows, 0); };
+    out["prod_of_" + size] = [=] { return prod(near_one); };
+    out["convolve_of_" + size] = [=] { return convolve(x, kernel); };
+  }
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const auto add = [&](const std::string& name, const Shape& shape, int axis = -1) {
+      const Array re = numbers(shape).astype(dtype), im = numbers(shape).astype(dtype);
+      re.eval(), im.eval();
+      const std::string of = "_" + name + "_" + std::string(dtype_name(dtype));
+      out["fft" + of] = [=] { return fft::fft(Complex(re, im), {}, axis).real; };
+      out["rfft" + of] = [=] { return fft::rfft(re, {}, axis).real; };
+      const auto half = [&](const Array& a) { return a.slice(axis, 0, a.shape(axis) / 2 + 1).copy().eval(); };
+      out["irfft" + of] = [=, z = Complex(half(re), half(im))] { return fft::irfft(z, re.shape(axis), axis); };
+    };
+    for (int bits = 4; bits <= 22; ++bits) add("2^" + std::to_string(bits), {std::int64_t{1} << bits});
+    for (int bits = 4; bits <= 16; bits += 2)
+      add("rows_of_2^" + std::to_string(bits), {std::int64_t{1} << (18 - bits), std::int64_t{1} << bits});
+    for (const std::int64_t n : {60, 1000, 1009, 19683, 100000}) add(std::to_string(n), {n});
+    add("columns_of_256", {256, 1024}, 0);
+    const Array re = numbers({512, 512}).astype(dtype), im = re.copy();
+    re.eval(), im.eval();
+    out["fft2_512x512_" + std::string(dtype_name(dtype))] = [=] { return fft::fft2(Complex(re, im)).real; };
+  }
   out["flip_of_1000x1000"] = [=] { return flip(m); };
   out["flip_rows_of_1000x1000"] = [=] { return flip(m, {0}); };
   return out;
@@ -160,7 +211,8 @@ int main(int argc, char** argv) try {
     double spent = 0;
     long times = 0;
     do {
-      for (int i = 0; i < 4; ++i, ++times) operation().eval();
+      const int together = name.starts_with("linalg") ? 1 : 4;
+      for (int i = 0; i < together; ++i, ++times) operation().eval();
       spent = now() - start;
     } while (spent < milliseconds * 1000);
     std::printf("%.3f\n", spent / static_cast<double>(times));

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times array operations in Tessera and NumPy alternately, with one thread: strided slices, sums and maxima.
+"""Times array operations in Tessera and NumPy alternately, with one thread: slices, reductions, linear algebra and more.
+Fourier transforms are compared with SciPy.
 
 usage: tools/compare_array_times_with_numpy.py [--only TEXT] [--rounds N] [--limit RATIO] ARRAY_TIMES
 
 ARRAY_TIMES is the program built from tools/array_times.cpp. Prints the medians of both times and of their ratio. Below 1,
 Tessera is faster. Times are the processor time of one thread. The exit status is 1 if a ratio is above the limit. For
-development; requires numpy (tools/requirements.txt).
+development; requires numpy and scipy (tools/requirements.txt).
 """
 import argparse
 import os
@@ -17,6 +18,7 @@ import time
 
 os.environ["OMP_NUM_THREADS"] = "1"
 import numpy as np
+import scipy.fft
 
 
 def numbers(*shape):
@@ -92,6 +94,46 @@ def operations():
         out[f"masked_select_of_{n}"] = lambda x=x, mask=mask: x[mask]
         out[f"nonzero_of_{n}"] = lambda mask=mask: np.nonzero(mask)
         out[f"pow_of_{n}"] = lambda positive=positive: np.power(positive, np.float32(1.5))
+    for dtype, name in ((np.float32, "f32"), (np.float64, "f64")):
+        for n in (64, 128, 256, 512, 1024, 2048):
+            a, b = numbers(n, n).astype(dtype), numbers(n).astype(dtype)
+            s = a + a.T
+            out[f"linalg_solve_{n}_{name}"] = lambda a=a, b=b: np.linalg.solve(a, b)
+            out[f"linalg_inv_{n}_{name}"] = lambda a=a: np.linalg.inv(a)
+            out[f"linalg_qr_{n}_{name}"] = lambda a=a: np.linalg.qr(a)
+            out[f"linalg_eigh_{n}_{name}"] = lambda s=s: np.linalg.eigh(s)
+            out[f"linalg_svd_{n}_{name}"] = lambda a=a: np.linalg.svd(a)
+    for n in (1000, 1000000):
+        x, rows, kernel = numbers(n), numbers(n // 100, 100), numbers(31)
+        near_one = x * np.float32(1e-7) + np.float32(1)
+        out[f"roll_of_{n}"] = lambda x=x: np.roll(x, 7)
+        out[f"roll_rows_of_{n}"] = lambda rows=rows: np.roll(rows, 7, 1)
+        out[f"repeat_of_{n}"] = lambda x=x: np.repeat(x, 3)
+        out[f"tile_of_{n}"] = lambda x=x: np.tile(x, 3)
+        out[f"diff_of_{n}"] = lambda x=x: np.diff(x)
+        out[f"cumsum_of_{n}"] = lambda x=x: np.cumsum(x)
+        out[f"cumprod_of_{n}"] = lambda near_one=near_one: np.cumprod(near_one)
+        out[f"cummax_of_{n}"] = lambda x=x: np.maximum.accumulate(x)
+        out[f"cummax_columns_of_{n}"] = lambda rows=rows: np.maximum.accumulate(rows, 0)
+        out[f"prod_of_{n}"] = lambda near_one=near_one: np.prod(near_one)
+        out[f"convolve_of_{n}"] = lambda x=x, kernel=kernel: np.convolve(x, kernel)
+    for dtype, name in ((np.float32, "f32"), (np.float64, "f64")):
+        def add(of, shape, axis=-1):
+            re, im = numbers(*shape).astype(dtype), numbers(*shape).astype(dtype)
+            z = re + 1j * im
+            out[f"fft_{of}_{name}"] = lambda: scipy.fft.fft(z, axis=axis)
+            out[f"rfft_{of}_{name}"] = lambda: scipy.fft.rfft(re, axis=axis)
+            half = np.ascontiguousarray(np.take(z, range(shape[axis] // 2 + 1), axis))
+            out[f"irfft_{of}_{name}"] = lambda: scipy.fft.irfft(half, shape[axis], axis)
+        for bits in range(4, 23):
+            add(f"2^{bits}", (1 << bits,))
+        for bits in range(4, 17, 2):
+            add(f"rows_of_2^{bits}", (1 << (18 - bits), 1 << bits))
+        for n in (60, 1000, 1009, 19683, 100000):
+            add(str(n), (n,))
+        add("columns_of_256", (256, 1024), 0)
+        square = (numbers(512, 512) + 1j * numbers(512, 512)).astype(np.complex64 if name == "f32" else np.complex128)
+        out[f"fft2_512x512_{name}"] = lambda square=square: scipy.fft.fft2(square)
     mask2 = m > 0
     out["nonzero_of_1000x1000"] = lambda: np.nonzero(mask2)
     out["flip_of_1000x1000"] = lambda: np.flip(m).copy()
@@ -99,12 +141,12 @@ def operations():
     return out
 
 
-def timed(operation, milliseconds):
+def timed(operation, milliseconds, together):
     start, times = time.thread_time(), 0
     while True:
-        for _ in range(4):
+        for _ in range(together):
             operation()
-        times += 4
+        times += together
         spent = time.thread_time() - start
         if spent >= milliseconds / 1000:
             return spent * 1e6 / times
@@ -126,7 +168,7 @@ def main():
             continue
         pairs = []
         for turn in range(options.rounds + 1):
-            theirs = timed(operation, 8)
+            theirs = timed(operation, 8, 1 if name.startswith("linalg") else 4)
             ours.stdin.write(f"{name} 8\n")
             ours.stdin.flush()
             pairs.append((theirs, float(ours.stdout.readline())))

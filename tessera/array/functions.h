@@ -64,6 +64,12 @@ Array std(Array a, std::vector<int> axes = {}, double correction = 1, bool keep 
 Array logsumexp(Array a, std::vector<int> axes = {}, bool keep = false);
 /// Running sums along an axis. Integers and bools are summed in 64 bits, 16-bit floats in f32.
 Array cumsum(const Array& a, int axis = 0);
+/// Running products along an axis, in the dtypes of cumsum. Differentiable, also where elements are zero.
+Array cumprod(const Array& a, int axis = 0);
+/// The largest element so far along an axis (NumPy's maximum.accumulate), in the dtype of `a`. NaN propagates.
+Array cummax(const Array& a, int axis = 0);
+/// The smallest element so far along an axis. Otherwise like cummax.
+Array cummin(const Array& a, int axis = 0);
 
 // Sorting. It is stable. NaN sorts last, and -0 before +0. An axis has at most 2^31 - 1 elements.
 

@@ -32,7 +32,13 @@ class Reader {
       fail<ArgumentError>({.operation = "load_npy",
                            .with = {{"file", path_}},
                            .wrong = "the file cannot be opened: " + std::string(std::strerror(errno))});
-    bytes_.assign(std::istreambuf_iterator<char>(file), {});
+    try {
+      bytes_.assign(std::istreambuf_iterator<char>(file), {});
+    } catch (const std::ios_base::failure&) {  // a folder, or a device error
+      fail<ArgumentError>({.operation = "load_npy",
+                           .with = {{"file", path_}},
+                           .wrong = "the file cannot be read: " + std::string(std::strerror(errno))});
+    }
   }
 
   Array read(std::optional<Device> device) {

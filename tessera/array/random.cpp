@@ -11,6 +11,7 @@
 
 #include "tessera/array/elementwise.h"
 #include "tessera/array/operation.h"
+#include "tessera/array/philox_words.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/queue/recorder.h"
 #include "tessera/ir/semantics.h"
@@ -21,39 +22,13 @@ namespace {
 
 using ir::Value;
 
-struct Words {
-  Value w[4];
-};
-
-Value u32(std::uint32_t v) { return ir::Operand(static_cast<std::int64_t>(v)).as(DType::u32); }
-
-/// If `wide` is true, products are computed with 64 bits: one instruction instead of two on GPUs, but more on CPUs.
-Words philox(Value place, Value stream, Value key_low, Value key_high, bool wide) {
-  const auto low = [](Value v) { return ir::cast(DType::u32, v); };
-  Words c{{low(place), low(place >> 32), low(stream), low(stream >> 32)}};
-  const Value m0 = u32(0xD2511F53u), m1 = u32(0xCD9E8D57u);
-  const auto multiply = [&](Value a, Value b) -> std::pair<Value, Value> {
-    if (!wide) return {ir::mul_hi(a, b), a * b};
-    const Value product = ir::cast(DType::u64, a) * ir::cast(DType::u64, b);
-    return {low(product >> 32), low(product)};
-  };
-  for (int round = 0; round < 10; ++round) {
-    const auto [high0, low0] = multiply(m0, c.w[0]);
-    const auto [high1, low1] = multiply(m1, c.w[2]);
-    c = {{high1 ^ c.w[1] ^ key_low, low1, high0 ^ c.w[3] ^ key_high, low0}};
-    key_low = key_low + u32(0x9E3779B9u);
-    key_high = key_high + u32(0xBB67AE85u);
-  }
-  return c;
-}
-
 enum class Distribution : std::uint8_t { bits, uniform, normal };
 
 struct RandomSpec {
   Distribution kind;
   bool in_memory = false;  ///< the counter is in device memory
   bool part = false;       ///< the output is part of a larger array
-  bool wide = false;       ///< products have 64 bits
+  bool wide = false;       ///< has_wide_products
   friend bool operator==(const RandomSpec&, const RandomSpec&) = default;
   std::size_t hash() const { return static_cast<std::size_t>(kind) * 8 + in_memory * 4 + part * 2 + wide; }
 };
@@ -83,20 +58,18 @@ ir::Function trace_random(const RandomSpec& spec) {
     begin = first + ir::cast(DType::u64, row) * ir::scalar_param("pitch", DType::u64);
     number = (begin >> 2) + ir::cast(DType::u64, block);
   }
-  const Words words = philox(number, stream, key_low, key_high, spec.wide);
-  // With 24 bits, every multiple of 2^-24 in [0, 1) is exactly representable and equally likely.
-  auto unit = [](Value w) { return ir::cast(DType::f32, w >> 8) * 0x1p-24f; };
+  const detail::PhiloxWords words = detail::philox_words(number, stream, key_low, key_high, spec.wide);
   Value result[4];
   for (int i = 0; i < 4; ++i) {
     if (kind == Distribution::bits)
       result[i] = words.w[i];
     else if (kind == Distribution::uniform)
-      result[i] = ir::fma(unit(words.w[i]), b - a, a);
+      result[i] = ir::fma(detail::unit_float(words.w[i]), b - a, a);
   }
   if (kind == Distribution::normal)
     for (int i = 0; i < 4; i += 2) {  // Box-Muller; 1 - u is never 0
-      const Value radius = ir::sqrt(-2.0f * ir::log(1.0f - unit(words.w[i])));
-      const Value angle = unit(words.w[i + 1]) * static_cast<float>(2 * std::numbers::pi);
+      const Value radius = ir::sqrt(-2.0f * ir::log(1.0f - detail::unit_float(words.w[i])));
+      const Value angle = detail::unit_float(words.w[i + 1]) * static_cast<float>(2 * std::numbers::pi);
       result[i] = ir::fma(radius * ir::cos(angle), b, a);
       result[i + 1] = ir::fma(radius * ir::sin(angle), b, a);
     }
@@ -114,8 +87,6 @@ ir::Function trace_random(const RandomSpec& spec) {
 
 constexpr std::uint32_t key_low = 2, first_block = 6;  ///< Indices into the parameters of trace_random.
 
-bool has_wide_products(const Array& out) { return device_info(out.device()).kind != DeviceKind::cpu; }
-
 /// `first` is the number of the first block of four numbers.
 Array random(Distribution kind, Shape shape, std::uint64_t seed, double a, double b, std::optional<Device> device,
              std::uint64_t first = 0, const Counter& counter = Counter(0)) {
@@ -131,7 +102,7 @@ Array random(Distribution kind, Shape shape, std::uint64_t seed, double a, doubl
   Array out = Array::empty(std::move(shape), kind == Distribution::bits ? DType::u32 : DType::f32, device);
   if (out.size() == 0) return operation.finish(std::move(out));
   static auto& family = *new KernelFamily<RandomSpec>(trace_random);
-  family({kind, counter.in_memory(), false, has_wide_products(out)})
+  family({kind, counter.in_memory(), false, detail::has_wide_products(out.device())})
       .launch({static_cast<std::uint64_t>((out.size() + 3) / 4), 1, 1},
               {out.view(), LaunchArgument::index(out.size()), LaunchArgument::scalar(DType::u32, seed & 0xffffffffu),
                LaunchArgument::scalar(DType::u32, seed >> 32), LaunchArgument::scalar(static_cast<float>(a)),
@@ -181,7 +152,7 @@ Array random_part(Distribution kind, const Shape& whole, const Shape& starts, Sh
       first += starts[d] * pitches[d];
       if (d + 2 < rank) first += rest % shape[d] * pitches[d], rest /= shape[d];
     }
-    family({kind, false, true, has_wide_products(out)})
+    family({kind, false, true, detail::has_wide_products(out.device())})
         .launch({static_cast<std::uint64_t>((columns + 6) / 4), static_cast<std::uint64_t>(rows), 1},
                 {out.view(), LaunchArgument::index(columns), LaunchArgument::scalar(DType::u32, seed & 0xffffffffu),
                  LaunchArgument::scalar(DType::u32, seed >> 32), LaunchArgument::scalar(static_cast<float>(a)),

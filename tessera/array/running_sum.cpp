@@ -2,15 +2,18 @@
 #include "tessera/array/running_sum.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
+#include "tessera/array/min_max.h"
 #include "tessera/device/launch/block_threads.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/kernel_family.h"
 
 namespace tessera {
 
+using detail::Running;
 using ir::Value;
 
 namespace {
@@ -22,18 +25,39 @@ struct RunningSumSpec {
   std::uint32_t threads;  // Threads of a block that process a row together; 0 means one thread per row.
   std::uint32_t items;    // Elements that a thread loads before it uses any.
   bool exclusive, carried, totals;
+  Running what;
   friend bool operator==(const RunningSumSpec&, const RunningSumSpec&) = default;
   std::size_t hash() const {
-    return static_cast<std::size_t>(from) << 40 | static_cast<std::size_t>(sums) << 32 | threads << 12 | items << 4 |
-           exclusive << 2 | carried << 1 | totals;
+    return static_cast<std::size_t>(from) << 40 | static_cast<std::size_t>(sums) << 32 | threads << 12 | items << 5 |
+           static_cast<std::size_t>(what) << 3 | exclusive << 2 | carried << 1 | totals;
   }
 };
 
+Value neutral_element(Running what, DType t) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();  // saturates to the limits of integers
+  return ir::literal(t, what == Running::product ? 1
+                        : what == Running::max   ? -infinity
+                        : what == Running::min   ? infinity
+                                                 : 0);
+}
+
+Value accumulated(Running what, Value a, Value b) {
+  switch (what) {
+    case Running::sum: return a + b;
+    case Running::product: return a * b;
+    case Running::max: return detail::min_or_max(ir::BinaryOp::max, a, b);
+    case Running::min: return detail::min_or_max(ir::BinaryOp::min, a, b);
+  }
+  return a;
+}
+
+/// The kernels for sums of blocks are used only if spec.what is Running::sum.
 ir::Function trace_running_sum(const RunningSumSpec& spec) {
   const bool block = spec.threads != 0;
   const int threads = static_cast<int>(spec.threads), items = static_cast<int>(spec.items);
-  ir::Builder builder(spec.totals ? "part_sums" : "running_sum", block ? ir::KernelKind::block : ir::KernelKind::map,
-                      {block ? spec.threads : 1u, 1, 1});
+  constexpr const char* names[] = {"running_sum", "running_product", "running_max", "running_min"};
+  ir::Builder builder(spec.totals ? "part_sums" : names[static_cast<std::size_t>(spec.what)],
+                      block ? ir::KernelKind::block : ir::KernelKind::map, {block ? spec.threads : 1u, 1, 1});
   ir::Builder::Scope scope(builder);
   builder.set_exact();
   const auto in = ir::buffer_param("in", spec.from, ir::Access::read);
@@ -46,7 +70,7 @@ ir::Function trace_running_sum(const RunningSumSpec& spec) {
   const Value row = block ? ir::block_id(0) : ir::global_id(1), which = block ? ir::block_id(1) : ir::global_id(2);
   const Value begin = which * part, end = ir::min(begin + part, extent);
   const Value own = (row * parts + which) * inner + column;  // the index of this part among the parts of all rows
-  const ir::Variable sum(spec.sums, spec.carried ? carry.load(own) : ir::literal(spec.sums, 0));
+  const ir::Variable sum(spec.sums, spec.carried ? carry.load(own) : neutral_element(spec.what, spec.sums));
   const auto position = [&](Value k) { return block ? row * extent + k : (row * extent + k) * inner + column; };
 
   if (!block) {
@@ -54,7 +78,8 @@ ir::Function trace_running_sum(const RunningSumSpec& spec) {
       std::vector<Value> loaded;
       for (int i = 0; i < count; ++i) loaded.push_back(in.load(position(first + i)));
       for (int i = 0; i < count; ++i) {
-        const Value before = sum.get(), after = before + ir::cast(spec.sums, loaded[static_cast<std::size_t>(i)]);
+        const Value before = sum.get();
+        const Value after = accumulated(spec.what, before, ir::cast(spec.sums, loaded[static_cast<std::size_t>(i)]));
         sum.set(after);
         if (!spec.totals) out.store(position(first + i), spec.exclusive ? before : after);
       }
@@ -128,8 +153,8 @@ struct Split {
   std::int64_t part, parts;
 };
 
-Split split_of(Device device, const detail::AxisLayout& axis, DType sums) {
-  const bool block = axis.inner == 1;
+Split split_of(Device device, const detail::AxisLayout& axis, DType sums, Running what) {
+  const bool block = axis.inner == 1 && what == Running::sum;
   const DeviceInfo& info = device_info(device);
   Split s{.threads = !block                               ? 0
                      : blocks_are_vectors(device.backend) ? info.can.subgroup_widths[0]
@@ -149,13 +174,13 @@ Split split_of(Device device, const detail::AxisLayout& axis, DType sums) {
 
 }  // namespace
 
-Array detail::running_sum(const Array& a, const AxisLayout& axis, DType sums, bool exclusive) {
+Array detail::running_sum(const Array& a, const AxisLayout& axis, DType sums, bool exclusive, Running what) {
   const Device device = a.device();
   Array out = Array::empty(a.shape(), sums, device);
   if (out.size() == 0) return out;
-  const auto [threads, items, part, parts] = split_of(device, axis, sums);
+  const auto [threads, items, part, parts] = split_of(device, axis, sums, what);
   static auto& family = *new KernelFamily<RunningSumSpec>(trace_running_sum);
-  RunningSumSpec spec{a.dtype(), sums, threads, items, exclusive, parts > 1, false};
+  RunningSumSpec spec{a.dtype(), sums, threads, items, exclusive, parts > 1, false, what};
   const auto launch = [&](const Array& to, const Array* carry) {
     const auto o = static_cast<std::uint64_t>(axis.outer), p = static_cast<std::uint64_t>(parts);
     std::vector<LaunchArgument> args = {a.view()};
@@ -174,10 +199,54 @@ Array detail::running_sum(const Array& a, const AxisLayout& axis, DType sums, bo
   spec.carried = false, spec.totals = true;
   launch(totals, nullptr);
   spec.carried = true, spec.totals = false;
-  const Array carry = running_sum(totals, {totals.shape(), 1}, sums, true);
+  const Array carry = running_sum(totals, {totals.shape(), 1}, sums, true, what);
   launch(out, &carry);
   return out;
 }
+
+namespace {
+
+/// The dtype in which an array is accumulated: 64 bits for sums and products of integers, f32 for 16-bit floats, and u8
+/// for the largest and smallest bools.
+DType accumulation_dtype(DType t, Running what) {
+  if (t == DType::f16 || t == DType::bf16) return DType::f32;
+  if (what == Running::max || what == Running::min) return t == DType::boolean ? DType::u8 : t;
+  if (is_float(t)) return t;
+  return is_unsigned_int(t) ? DType::u64 : DType::i64;
+}
+
+/// Combines each element with the one `step` before, for step = 1, 2, 4 and so on (Hillis and Steele, "Data parallel
+/// algorithms", 1986). Differentiable, because it consists of array operations.
+Array running_by_doubling(Array a, int axis, Running what) {
+  for (std::int64_t step = 1; step < a.shape(axis); step *= 2) {
+    const std::int64_t count = a.shape(axis);
+    const Array before = a.slice(axis, 0, count - step), after = a.slice(axis, step, count);
+    a = concatenate({a.slice(axis, 0, step), what == Running::product ? before * after
+                                             : what == Running::max   ? maximum(before, after)
+                                                                      : minimum(before, after)},
+                    axis);
+  }
+  return a;
+}
+
+Array cumulative(const char* name, const Array& a, int axis, Running what) {
+  const detail::Operation operation(name, a);
+  const Array line = a.rank() == 0 ? a.reshape({1}) : a;
+  const auto d = static_cast<std::size_t>(normalise_axis(name, axis, line.shape().size()));
+  const DType sums = accumulation_dtype(a.dtype(), what);
+  const bool returns_own = is_float(a.dtype()) || what == Running::max || what == Running::min;
+  Array out = a.has_history() ? running_by_doubling(line.astype(sums), static_cast<int>(d), what)
+                              : detail::running_sum(line.as_contiguous(), {line.shape(), d}, sums, false, what);
+  return operation.finish(returns_own ? out.astype(a.dtype()) : std::move(out), [&] {
+    return Attributes{{"axis", static_cast<std::int64_t>(d)}};
+  });
+}
+
+}  // namespace
+
+Array cumprod(const Array& a, int axis) { return cumulative("cumprod", a, axis, Running::product); }
+Array cummax(const Array& a, int axis) { return cumulative("cummax", a, axis, Running::max); }
+Array cummin(const Array& a, int axis) { return cumulative("cummin", a, axis, Running::min); }
 
 Array cumsum(const Array& a, int axis) {
   if (a.rank() == 0) return cumsum(a.reshape({1}), axis);
@@ -185,7 +254,7 @@ Array cumsum(const Array& a, int axis) {
   const auto d = static_cast<std::size_t>(normalise_axis("cumsum", axis, a.shape().size()));
   const DType t = a.dtype();
   const bool small = t == DType::f16 || t == DType::bf16;
-  const DType sums = small ? DType::f32 : is_float(t) ? t : is_unsigned_int(t) ? DType::u64 : DType::i64;
+  const DType sums = accumulation_dtype(t, Running::sum);
   Array out = detail::running_sum(a.as_contiguous(), {a.shape(), d}, sums, false);
   if (small) out = out.astype(t);
   // Each element contributes to all later sums, so its adjoint is a running sum that starts at the other end.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running sums on the device. Internal to array/.
+// Running sums, products, maxima and minima on the device. Internal to array/.
 #pragma once
 
 #include "tessera/array/array.h"
@@ -7,8 +7,11 @@
 
 namespace tessera::detail {
 
+/// What is accumulated along an axis.
+enum class Running : std::uint8_t { sum, product, max, min };
+
 /// Running sums of a contiguous array along an axis, computed and returned in the dtype `sums`. If `exclusive` is true,
-/// each sum excludes its own element.
-Array running_sum(const Array& a, const AxisLayout& axis, DType sums, bool exclusive);
+/// each sum excludes its own element. `sums` is not a 16-bit float.
+Array running_sum(const Array& a, const AxisLayout& axis, DType sums, bool exclusive, Running what = Running::sum);
 
 }  // namespace tessera::detail

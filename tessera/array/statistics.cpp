@@ -108,6 +108,28 @@ Array quantile(const Array& a, double q, std::vector<int> axes, bool keep) {
   });
 }
 
+Array prod(const Array& a, std::vector<int> axes, bool keep) {
+  const Operation operation("prod", a);
+  const DType t = a.dtype();
+  const bool is_small = t == DType::f16 || t == DType::bf16;
+  const DType wide = is_small ? DType::f32 : is_float(t) ? t : is_unsigned_int(t) ? DType::u64 : DType::i64;
+  Lines lines = lines_of("prod", a.astype(wide), axes, keep);
+  Array& x = lines.elements;
+  if (x.shape(-1) == 0) x = Array::ones(lines.shape, wide, a.device()).unsqueeze(-1);
+  for (std::int64_t count; (count = x.shape(-1)) > 1;) {
+    const std::int64_t half = count / 2;
+    const Array pairs = x.slice(-1, 0, half) * x.slice(-1, half, 2 * half);
+    x = count % 2 == 0 ? pairs : concatenate({pairs, x.slice(-1, 2 * half, count)}, -1);
+  }
+  const Array out = x.reshape(lines.shape);
+  return operation.finish(is_small ? out.astype(t) : out, [&] { return detail::reduction_attributes(axes, keep); });
+}
+Array nanprod(const Array& a, std::vector<int> axes, bool keep) {
+  const Operation operation("nanprod", a);
+  return operation.finish(prod(is_float(a.dtype()) ? where(isnan(a), 1, a) : a, axes, keep),
+                          [&] { return detail::reduction_attributes(axes, keep); });
+}
+
 Array nansum(const Array& a, std::vector<int> axes, bool keep) {
   const Operation operation("nansum", a);
   return operation.finish(sum(is_float(a.dtype()) ? where(isnan(a), 0, a) : a, axes, keep),

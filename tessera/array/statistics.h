@@ -17,9 +17,15 @@ Array median(const Array& a, std::vector<int> axes = {}, bool keep = false);
 /// (NumPy's default method). Throws ArgumentError unless 0 <= q <= 1.
 Array quantile(const Array& a, double q, std::vector<int> axes = {}, bool keep = false);
 
+/// The product of the elements along `axes`, in the dtypes of cumsum; 1 if there are none. Pairs are multiplied, then
+/// pairs of products, and so on, so that rounding errors grow with the logarithm of the count. Differentiable, also
+/// where elements are zero.
+Array prod(const Array& a, std::vector<int> axes = {}, bool keep = false);
+
 // Reductions that ignore NaN.
 
-Array nansum(const Array& a, std::vector<int> axes = {}, bool keep = false);  ///< The sum; 0 if all are NaN.
+Array nansum(const Array& a, std::vector<int> axes = {}, bool keep = false);   ///< The sum; 0 if all are NaN.
+Array nanprod(const Array& a, std::vector<int> axes = {}, bool keep = false);  ///< The product; 1 if all are NaN.
 /// The mean; NaN if all elements are NaN.
 Array nanmean(const Array& a, std::vector<int> axes = {}, bool keep = false);
 /// The largest element; NaN if all elements are NaN.

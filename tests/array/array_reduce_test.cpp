@@ -408,6 +408,12 @@ TEST_P(OnEveryDevice, RoundTripsNpyFiles) {
     EXPECT_NE(std::string(e.what()).find("(2, 9)"), std::string::npos) << e.what();
   }
   EXPECT_EQ(load(altered("(2, 3)", "(3, 2)")).shape(), (Shape{3, 2}));
+  try {
+    load_npy(folder.string());
+    ADD_FAILURE() << "no error for a folder";
+  } catch (const ArgumentError& e) {
+    EXPECT_NE(std::string(e.what()).find("file = " + folder.string()), std::string::npos) << e.what();
+  }
   std::filesystem::remove_all(folder);
   EXPECT_THROW(load_npy(path), ArgumentError);
 }

@@ -5,9 +5,12 @@
 #include <tessera/tessera.h>
 
 #include <cmath>
+#include <complex>
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <numbers>
+#include <sstream>
 
 #include "tests/support/docs_page.h"
 #include "tests/support/folder.h"
@@ -24,7 +27,7 @@ std::string output_of(const std::function<void()>& f) {
 }
 
 TEST(ArraysDocs, AllBlocksAreCompiled) {
-  test::DocsPage("docs/arrays.md").expect_blocks_in("tests/array/arrays_docs_test.cpp", 11);
+  test::DocsPage("docs/arrays.md").expect_blocks_in("tests/array/arrays_docs_test.cpp", 14);
 }
 TEST(DevicesDocs, AllBlocksAreCompiled) {
   test::DocsPage("docs/devices.md").expect_blocks_in("tests/array/arrays_docs_test.cpp", 4);
@@ -32,6 +35,31 @@ TEST(DevicesDocs, AllBlocksAreCompiled) {
 
 TEST(DevicesDocs, HeaderExamplesAreCompiled) {
   test::expect_examples_of_header("tessera/device/queue/sequence.h", "tests/array/arrays_docs_test.cpp");
+}
+
+TEST(ArraysDocs, NamesOfTheArrayApiStandardAreListed) {
+  // All functions and constants of version 2024.12, except the inspection of Python modules.
+  const std::string names =
+      "arange asarray empty empty_like eye from_dlpack full full_like linspace meshgrid ones ones_like tril triu zeros "
+      "zeros_like astype broadcast_arrays broadcast_to can_cast finfo iinfo isdtype result_type abs acos acosh add "
+      "asin "
+      "asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_invert bitwise_or bitwise_right_shift bitwise_xor "
+      "ceil clip conj copysign cos cosh divide equal exp expm1 floor floor_divide greater greater_equal hypot imag "
+      "isfinite isinf isnan less less_equal log log1p log2 log10 logaddexp logical_and logical_not logical_or "
+      "logical_xor maximum minimum multiply negative nextafter not_equal positive pow real reciprocal remainder round "
+      "sign signbit sin sinh square sqrt subtract tan tanh trunc take take_along_axis matmul matrix_transpose "
+      "tensordot "
+      "vecdot concat expand_dims flip moveaxis permute_dims repeat reshape roll squeeze stack tile unstack argmax "
+      "argmin "
+      "count_nonzero nonzero searchsorted where unique_all unique_counts unique_inverse unique_values argsort sort "
+      "cumulative_prod cumulative_sum max mean min prod std sum var all any diff cholesky cross det diagonal eigh "
+      "eigvalsh inv matrix_norm matrix_power matrix_rank outer pinv qr slogdet solve svd svdvals trace vector_norm fft "
+      "ifft fftn ifftn rfft irfft rfftn irfftn hfft ihfft fftfreq rfftfreq fftshift ifftshift e inf nan newaxis pi";
+  std::string page = test::DocsPage("docs/arrays.md").text();
+  page = page.substr(page.find("## Names in NumPy"));
+  page.resize(page.find("\n## ", 5));
+  std::istringstream words(names);
+  for (std::string name; words >> name;) EXPECT_NE(page.find("`" + name + "`"), page.npos) << name;
 }
 
 // The blocks must match the pages exactly.
@@ -100,6 +128,51 @@ TEST(ArraysDocs, NamesAreUnambiguous) {
   EXPECT_EQ(bincount(Array::from({1, 1})).size(), 2);
   EXPECT_EQ(unique_counts(line).counts.size() + unique_inverse(line).indices.size(), 4);
   EXPECT_EQ(meshgrid({line, line}).size(), 2u);
+}
+
+TEST(ArraysDocs, SolvesSystemsAndFactorises) {
+Array a = Array::from({4.f, 1.f, 1.f, 3.f}, Shape{2, 2}), b = Array::from({1.f, 2.f});
+Array x = linalg::solve(a, b);                       // [0.0909, 0.6364]
+auto [w, v] = linalg::eigh(a);                       // eigenvalues [2.3820, 4.6180]
+auto [u, s, vh] = linalg::svd(a, false);             // a = u diag(s) vh
+auto fit = linalg::lstsq(Array::ones({3, 1}), Array::from({1.f, 2.f, 6.f}));  // fit.x is [3]
+Array size = linalg::vector_norm(b);                 // 2.2361
+
+  EXPECT_NEAR(x.to_vector<float>()[0], 0.0909, 1e-4);
+  EXPECT_NEAR(w.to_vector<float>()[1], 4.6180, 1e-4);
+  EXPECT_LT(max(abs(matmul(u * s, vh) - a)).item<float>(), 1e-5);
+  EXPECT_LT(max(abs(matmul(v * w, v.transpose()) - a)).item<float>(), 1e-5);
+  EXPECT_NEAR(fit.x.item<float>(), 3, 1e-5);
+  EXPECT_NEAR(size.item<float>(), 2.2361, 1e-4);
+}
+
+TEST(ArraysDocs, TransformsASignal) {
+Array t = Array::arange(1000, 0, 0.001);                            // 1000 samples per second
+Array signal = sin(2 * std::numbers::pi * 50 * t) + 0.5;
+Complex spectrum = fft::rfft(signal);                               // 501 frequencies
+Array frequencies = fft::rfftfreq(1000, 0.001);                     // 0, 1, ..., 500 Hz
+Array loudest = argmax(abs(spectrum).slice(0, 1, 501)) + 1;         // 50
+Array filtered = fft::irfft(spectrum * (frequencies < 10));         // 0.5 everywhere
+auto z = Complex::from(std::vector<std::complex<float>>{{0, 1}, {2, 0}});
+auto back = (z * z).to_vector<std::complex<float>>();               // -1, 4
+
+  EXPECT_EQ(loudest.item<std::int64_t>(), 50);
+  EXPECT_LT(max(abs(filtered - 0.5)).item<float>(), 1e-4);
+  EXPECT_EQ(back, (std::vector<std::complex<float>>{{-1, 0}, {4, 0}}));
+}
+
+TEST(ArraysDocs, DrawsRandomNumbers) {
+  Array x = Array::arange(6).reshape({3, 2});
+Array dice = random_integers({1000}, 7, 1, 7);
+Array rows = take(x, random_permutation(x.shape(0), 8));     // shuffled
+Array colours = random_choice(3, {10}, 9, true, {0.5, 0.3, 0.2});
+Array waits = random_gamma({2, 3}, 10, 2.5, 0.1);
+
+  EXPECT_EQ(min(dice).item<std::int64_t>(), 1);
+  EXPECT_EQ(max(dice).item<std::int64_t>(), 6);
+  EXPECT_EQ(sum(rows).item<float>(), 15);
+  EXPECT_LE(max(colours).item<std::int64_t>(), 2);
+  EXPECT_GT(min(waits).item<float>(), 0);
 }
 
 TEST(ArraysDocs, FactorisesAMatrixInPlace) {

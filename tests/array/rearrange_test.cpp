@@ -211,5 +211,53 @@ TEST_P(OnEveryDevice, CountsMatchNumPy) {
   expect_throw<Error>([] { histogram(Array::ones({2}), 4, 1, 1); }, {"low must be less than high"});
 }
 
+TEST_P(OnEveryDevice, ProductsAndExtremesAccumulateLikePlainLoops) {
+  for (const Shape& shape :
+       {Shape{0}, Shape{1}, Shape{7}, Shape{3, 5}, Shape{2, 0, 3}, Shape{4, 3, 33}, Shape{2, 9001}})
+    for (int axis = 0; axis < static_cast<int>(shape.size()); ++axis) {
+      SCOPED_TRACE(to_string(shape) + " axis " + std::to_string(axis));
+      std::uniform_int_distribution<int> small(1, 3);
+      Longs values(static_cast<std::size_t>(element_count(shape)));
+      for (auto& v : values) v = small(random) - 2 * (small(random) == 1);
+      const Array a = Array::from(values, shape);
+      std::int64_t inner = 1, extent = shape[static_cast<std::size_t>(axis)];
+      for (std::size_t d = static_cast<std::size_t>(axis) + 1; d < shape.size(); ++d) inner *= shape[d];
+      Longs product = values, largest = values, least = values, line;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        if (static_cast<std::int64_t>(i) / inner % extent == 0) continue;
+        const std::size_t before = i - static_cast<std::size_t>(inner);
+        product[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(product[before]) *
+                                               static_cast<std::uint64_t>(values[i]));
+        largest[i] = std::max(largest[before], values[i]);
+        least[i] = std::min(least[before], values[i]);
+      }
+      EXPECT_EQ(cumprod(a, axis).to_vector<std::int64_t>(), product);
+      EXPECT_EQ(cummax(a, axis).to_vector<std::int64_t>(), largest);
+      EXPECT_EQ(cummin(a, axis).to_vector<std::int64_t>(), least);
+      for (std::size_t i = 0; i < product.size(); ++i)
+        if (static_cast<std::int64_t>(i) / inner % extent == extent - 1) line.push_back(product[i]);
+      if (extent > 0) {
+        EXPECT_EQ(prod(a, {axis}).to_vector<std::int64_t>(), line);
+      }
+    }
+  const Array x = Array::from({2.f, nan, 3.f, -inf});
+  expect_same(cummax(x), {2, nan, nan, nan}, "cummax");
+  expect_same(cummin(x), {2, nan, nan, nan}, "cummin");
+  expect_same(cummin(Array::from({2.f, 3.f, -inf, 0.f})), {2, 2, -inf, -inf}, "cummin");
+  EXPECT_TRUE(std::signbit(cummin(Array::from({0.f, -0.f})).to_vector<float>()[1]));
+  expect_same(cumprod(Array::from({2.f, 0.f, inf})), {2, 0, nan}, "cumprod");
+  expect_same(nanprod(Array::from({2.f, nan, 4.f, nan}, Shape{2, 2}), {0}), {8, 1}, "nanprod");
+  EXPECT_EQ(prod(Array::zeros({0, 2}), {0}).to_vector<float>(), (Floats{1, 1}));
+  EXPECT_EQ(prod(numbered({2, 3}) + 1, {}, true).shape(), (Shape{1, 1}));
+  EXPECT_EQ(prod(numbered({2, 3}) + 1).item<std::int64_t>(), 720);
+  EXPECT_EQ(cumprod(Array::full({20}, 2, DType::u8)).dtype(), DType::u64);
+  const Array half = cumprod(Array::full({4}, 2, DType::f16));
+  EXPECT_EQ(half.dtype(), DType::f16);
+  EXPECT_EQ(half.astype(DType::f32).to_vector<float>(), (Floats{2, 4, 8, 16}));
+  EXPECT_EQ(cummax(Array::from({true, false})).dtype(), DType::boolean);
+  EXPECT_EQ(cumprod(Array::full({}, 3)).shape(), Shape{1});
+  expect_throw<Error>([&] { cummax(x, 1); }, {"cummax", "axis"});
+}
+
 }  // namespace
 }  // namespace tessera

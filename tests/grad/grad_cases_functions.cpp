@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "tessera/array/functions.h"
+#include "tessera/array/statistics.h"
 #include "tessera/ops/attention.h"
 #include "tessera/ops/convolution.h"
 #include "tessera/ops/transformer.h"
@@ -79,6 +80,19 @@ std::vector<Case> function_cases() {
       statistic("std", [](Array x, auto a, bool k) { return tessera::std(std::move(x), a, 0, k); });
       statistic("logsumexp", [](Array x, auto a, bool k) { return logsumexp(std::move(x), a, k); });
     }
+  for (const int axis : {0, 1}) {
+    const std::string at = " along " + std::to_string(axis);
+    moved("cumprod" + at, {3, 5}, [axis](const Array& x) { return cumprod(x, axis); });
+    moved("cummax" + at, {3, 5}, [axis](const Array& x) { return cummax(x, axis) * x; });
+    moved("cummin" + at, {3, 5}, [axis](const Array& x) { return cummin(x, axis) * x; });
+    moved("prod" + at, {3, 5}, [axis](const Array& x) { return prod(x, {axis}); });
+    // One factor is zero.
+    moved("cumprod with a zero" + at, {3, 5}, [axis](const Array& x) {
+      return cumprod(x * (Array::arange(5, 0, 1, DType::f32, x.device()) != 2), axis) +
+             prod(x - x.slice(axis, 0, 1), {axis}, true);
+    });
+  }
+  add("convolve", {{5}, {3}}, [](const Arrays& x) { return convolve(x[0], x[1], ConvolvedPart::same); });
   for (const int axis : {0, 1, -1}) {
     const std::string at = " along " + std::to_string(axis);
     moved("cumsum" + at, {2, 3, 4}, [axis](const Array& x) { return cumsum(x, axis); });
