@@ -184,7 +184,8 @@ std::vector<Case> array_cases() {
 
 std::vector<Case> grad_cases() {
   std::vector<Case> all = array_cases();
-  for (Case& c : function_cases()) all.push_back(std::move(c));
+  for (auto part : {function_cases, linalg_cases})
+    for (Case& c : part()) all.push_back(std::move(c));
   return all;
 }
 

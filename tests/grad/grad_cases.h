@@ -23,9 +23,10 @@ struct Case {
 
 /// Returns all cases below.
 std::vector<Case> grad_cases();
-/// The two parts of grad_cases. The first covers array.h, products and transformer operations. The second covers
-/// array/functions.h, convolution.h and attention.h.
+/// The parts of grad_cases. The first covers array.h, products and transformer operations. The second covers
+/// array/functions.h, convolution.h and attention.h. The third covers linalg/linalg.h.
 std::vector<Case> array_cases();
 std::vector<Case> function_cases();
+std::vector<Case> linalg_cases();
 
 }  // namespace tessera::test
