@@ -18,7 +18,8 @@ import numpy as np
 
 # The offsets of the f16 numbers in a block.
 HALVES = {"Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "IQ4_NL": [0], "Q4_K": [0, 2], "Q5_K": [0, 2],
-          "Q6_K": [208], "Q2_K": [80, 82], "Q3_K": [108], "IQ4_XS": [0], "MXFP4": [], "BF16": [0], "F16": [0]}
+          "Q6_K": [208], "Q2_K": [80, 82], "Q3_K": [108], "IQ4_XS": [0], "MXFP4": [], "IQ3_XXS": [0],
+          "IQ3_S": [0], "IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0], "IQ1_S": [0], "IQ1_M": [54], "TQ2_0": [64], "BF16": [0], "F16": [0]}
 COUNT = 65536
 
 
@@ -45,7 +46,7 @@ def main() -> None:
         values = gguf.quants.dequantize(blocks, kind).astype(np.float32).reshape(-1)
         assert values.size == COUNT and np.isfinite(values).all()
         first = ", ".join(f"{v.view(np.uint32):#010x}" for v in values[:4])
-        print(f'{{GgmlType::{name.replace("MXFP", "mxfp").replace("Q", "q").replace("I", "i").replace("NL", "nl").replace("XS", "xs").replace("BF", "bf").replace("F16", "f16")}, '
+        print(f'{{GgmlType::{name.lower().replace("_k", "_K")}, '
               f'"{hashlib.sha256(values.tobytes()).hexdigest()}", {{{first}}}}},')
 
 

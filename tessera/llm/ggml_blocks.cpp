@@ -56,6 +56,14 @@ std::optional<WeightFormat> weight_format(GgmlType type) {
     case GgmlType::q4_K: return WeightFormat::q4_K;
     case GgmlType::q5_K: return WeightFormat::q5_K;
     case GgmlType::q6_K: return WeightFormat::q6_K;
+    case GgmlType::iq3_xxs: return WeightFormat::iq3_xxs;
+    case GgmlType::iq3_s: return WeightFormat::iq3_s;
+    case GgmlType::iq2_xxs: return WeightFormat::iq2_xxs;
+    case GgmlType::iq2_xs: return WeightFormat::iq2_xs;
+    case GgmlType::iq2_s: return WeightFormat::iq2_s;
+    case GgmlType::iq1_s: return WeightFormat::iq1_s;
+    case GgmlType::iq1_m: return WeightFormat::iq1_m;
+    case GgmlType::tq2_0: return WeightFormat::tq2_0;
     default: return std::nullopt;
   }
 }

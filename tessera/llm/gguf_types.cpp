@@ -61,10 +61,11 @@ constexpr std::array<std::pair<std::uint32_t, std::string_view>, 8> withdrawn_ty
                                                                                         {37, "iq4_nl_4_8"},
                                                                                         {38, "iq4_nl_8_8"}}};
 
-constexpr std::array supported_types = {GgmlType::f32,  GgmlType::f16,    GgmlType::bf16,   GgmlType::q8_0,
-                                        GgmlType::q4_0, GgmlType::q4_1,   GgmlType::q5_0,   GgmlType::q5_1,
-                                        GgmlType::q2_K, GgmlType::q3_K,   GgmlType::q4_K,   GgmlType::q5_K,
-                                        GgmlType::q6_K, GgmlType::iq4_nl, GgmlType::iq4_xs, GgmlType::mxfp4};
+constexpr std::array supported_types = {
+    GgmlType::f32,     GgmlType::f16,    GgmlType::bf16,   GgmlType::q8_0,  GgmlType::q4_0,    GgmlType::q4_1,
+    GgmlType::q5_0,    GgmlType::q5_1,   GgmlType::q2_K,   GgmlType::q3_K,  GgmlType::q4_K,    GgmlType::q5_K,
+    GgmlType::q6_K,    GgmlType::iq4_nl, GgmlType::iq4_xs, GgmlType::mxfp4, GgmlType::iq3_xxs, GgmlType::iq3_s,
+    GgmlType::iq2_xxs, GgmlType::iq2_xs, GgmlType::iq2_s,  GgmlType::iq1_s, GgmlType::iq1_m,   GgmlType::tq2_0};
 
 }  // namespace
 

@@ -4,6 +4,7 @@
 
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/kernel_family.h"
+#include "tessera/ops/cache_buffer.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/transformer_layer.h"
 
@@ -42,20 +43,19 @@ Array attend(const Array& q, const Array& keys, const Array& values, const Posit
                          .wrong = "window must be at least 0, and cap between 0 and 1e30"});
   if (q.rank() != 3) wrong("q is not (tokens, heads, head size)");
   if (keys.rank() != 3 || keys.shape() != values.shape())
-    wrong("keys and values are not both (key heads, capacity, head size)");
+    wrong("keys and values are not both (key heads, capacity, row of the head size)");
   const std::int64_t tokens = q.shape(0), heads = q.shape(1), head_size = q.shape(2), key_heads = keys.shape(0);
-  if (keys.shape(2) != head_size) wrong("the head sizes differ");
-  if (key_heads == 0 || heads % key_heads) wrong("heads is not a multiple of key heads");
-  if (head_size < 1 || head_size > 256) wrong("the head size is not between 1 and 256");
-  if (past.number() < 0 || past.number() > keys.shape(1) - tokens)
-    wrong("past plus the number of tokens exceeds the capacity of the cache");
-  if (!is_float(q.dtype()) || (keys.dtype() != DType::f32 && keys.dtype() != DType::f16) ||
-      keys.dtype() != values.dtype())
+  if (!is_float(q.dtype()) || keys.dtype() != values.dtype())
     fail<DtypeError>({.operation = "attention",
                       .with = {{"q", std::string(dtype_name(q.dtype()))},
                                {"keys", std::string(dtype_name(keys.dtype()))},
                                {"values", std::string(dtype_name(values.dtype()))}},
-                      .wrong = "q must be of a float dtype; keys and values must both be f32 or both be f16"});
+                      .wrong = "q must be of a float dtype, and keys and values of the same dtype"});
+  if (keys.shape(2) != cache_row(head_size, keys.dtype())) wrong("the head sizes differ");
+  if (key_heads == 0 || heads % key_heads) wrong("heads is not a multiple of key heads");
+  if (head_size < 1 || head_size > 512) wrong("the head size is not between 1 and 512");
+  if (past.number() < 0 || past.number() > keys.shape(1) - tokens)
+    wrong("past plus the number of tokens exceeds the capacity of the cache");
   if (q.device() != keys.device() || q.device() != values.device())
     fail<DeviceError>({.operation = "attention",
                        .with = {{"q on", to_string(q.device())},
@@ -95,7 +95,9 @@ Array attend(const Array& q, const Array& keys, const Array& values, const Posit
   spec.whole = spec.form == AttentionSpec::parts && parts == 1;
   spec.sinks = sinks && parts == 1;
   const std::int64_t blocks = spec.form == AttentionSpec::tokens ? (tokens + spec.threads - 1) / spec.threads : tokens;
-  std::vector<LaunchArgument> args = {queries.view(), k.view(), v.view(), out.view()};
+  std::vector<LaunchArgument> args = {queries.view()};
+  ops::add_cache_arguments(args, k.view()), ops::add_cache_arguments(args, v.view());
+  args.emplace_back(out.view());
   for (std::int64_t n : {heads, group, tokens}) args.push_back(LaunchArgument::index(n));
   args.push_back(ops::argument(past));
   for (std::int64_t n : {k.strides()[0], k.strides()[1], v.strides()[0], v.strides()[1]})

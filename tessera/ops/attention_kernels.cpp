@@ -4,6 +4,7 @@
 // Gimelshein 2018).
 #include <algorithm>
 
+#include "tessera/ops/cache_buffer.h"
 #include "tessera/ops/input_store.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/online_softmax.h"
@@ -13,14 +14,14 @@ namespace tessera::ops {
 namespace {
 
 struct Parameters {
-  ir::BufferRef q, keys, values, out, sinks;
+  ir::BufferRef q, out, sinks;
+  CacheBuffer keys, values;
   ir::Value heads, group, tokens, past, scale, key_head, key_row, value_head, value_row;
   ir::Value window, cap;  // like the sinks, valid only if they are set in the specification
   explicit Parameters(const AttentionSpec& spec) {
-    const DType cache = spec.cache;
     q = ir::buffer_param("q", DType::f32, ir::Access::read);
-    keys = ir::buffer_param("keys", cache, ir::Access::read),
-    values = ir::buffer_param("values", cache, ir::Access::read);
+    keys = CacheBuffer("keys", "key_scales", spec.cache, spec.head_size);
+    values = CacheBuffer("values", "value_scales", spec.cache, spec.head_size);
     out = ir::buffer_param("out", DType::f32, ir::Access::read_write);
     auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
     heads = number("heads"), group = number("group"), tokens = number("tokens");
@@ -61,6 +62,7 @@ void one_query(const AttentionSpec& spec) {
   // A thread computes elements lane, lane + threads, ... of the head. In the last part, some threads have no element.
   auto element = [&](int part) { return lane + part * threads; };
   auto exists = [&](int part) { return (part + 1) * threads <= head_size ? ir::Value() : element(part) < head_size; };
+  auto block = [&](int part) { return CacheBuffer::block_of(part * threads, threads); };
 
   std::vector<ir::Value> q;
   if (along_head)
@@ -78,7 +80,7 @@ void one_query(const AttentionSpec& spec) {
         ir::Value part = ir::literal(DType::f32, 0);
         for (int i = 0; i < parts; ++i)
           part = ir::fma(q[static_cast<std::size_t>(i)],
-                         load_at(p.keys, k_base + (base + j) * p.key_row + element(i), exists(i)), part);
+                         p.keys.load(k_base + (base + j) * p.key_row, element(i), exists(i), block(i)), part);
         const ir::Value score = ir::block_sum(part);
         ir::if_(lane == 0, [&] { scores.store(j, score); });
       });
@@ -94,7 +96,7 @@ void one_query(const AttentionSpec& spec) {
         const ir::Variable sum(DType::f32, 0.0f);
         const ir::Value row = k_base + (base + lane) * p.key_row;
         ir::for_(0, head_size,
-                 [&](ir::Value d) { sum.set(ir::fma(p.q.load(q_row + d), load_at(p.keys, row + d, {}), sum.get())); });
+                 [&](ir::Value d) { sum.set(ir::fma(p.q.load(q_row + d), p.keys.load(row, d), sum.get())); });
         score.set(p.capped(sum.get() * p.scale));
       });
       mine.push_back(score.get());
@@ -119,7 +121,8 @@ void one_query(const AttentionSpec& spec) {
       const ir::Value e = scores.load(j);
       for (int i = 0; i < parts; ++i) {
         const ir::Variable& sum = sums[static_cast<std::size_t>(i)];
-        sum.set(ir::fma(e, load_at(p.values, v_base + (base + j) * p.value_row + element(i), exists(i)), sum.get()));
+        sum.set(
+            ir::fma(e, p.values.load(v_base + (base + j) * p.value_row, element(i), exists(i), block(i)), sum.get()));
       }
     });
     ir::barrier();
@@ -156,14 +159,9 @@ void many_queries(const AttentionSpec& spec) {
   const bool converted = spec.converted;
   const auto room = [&] { return converted ? ir::shared(DType::f32, positions * spec.head_size) : ir::BufferRef(); };
   const ir::BufferRef keys = room(), values = room();
-  const auto convert = [&](const ir::BufferRef& from, const ir::BufferRef& to, const std::vector<ir::Value>& rows) {
+  const auto convert = [&](const CacheBuffer& from, const ir::BufferRef& to, const std::vector<ir::Value>& rows) {
     for (int j = 0; j < positions; ++j)
-      for_lanes(ir::index_literal(head_size), spec.threads, lane, [&](ir::Value d, ir::Value exists) {
-        const auto copy = [&] {
-          to.store(d + j * head_size, load_at(from, rows[static_cast<std::size_t>(j)] + d, {}));
-        };
-        exists.valid() ? ir::if_(exists, copy) : copy();
-      });
+      from.convert(rows[static_cast<std::size_t>(j)], to, ir::index_literal(j * head_size), spec.threads, lane);
   };
   const ir::Variable largest(DType::f32, ir::literal(DType::f32, -infinity)), weight(DType::f32, 0.0f);
   ir::for_(p.first_seen(p.past + first + 1), seen_by_any, positions, [&](ir::Value base) {
@@ -179,10 +177,10 @@ void many_queries(const AttentionSpec& spec) {
       ir::barrier();
     }
     const auto key = [&](std::size_t j, ir::Value d) {
-      return converted ? keys.load(static_cast<int>(j) * head_size + d) : load_at(p.keys, k_row[j] + d, {});
+      return converted ? keys.load(static_cast<int>(j) * head_size + d) : p.keys.load(k_row[j], d);
     };
     const auto value = [&](std::size_t j, ir::Value d) {
-      return converted ? values.load(static_cast<int>(j) * head_size + d) : load_at(p.values, v_row[j] + d, {});
+      return converted ? values.load(static_cast<int>(j) * head_size + d) : p.values.load(v_row[j], d);
     };
     ir::for_(0, head_size, [&](ir::Value d) {
       const ir::Value element = q.load(d * threads + lane);
@@ -263,9 +261,12 @@ void part_of_positions(const AttentionSpec& spec) {
     for (int u = 0; u < together; ++u) {
       const ir::Value position = base + slot + u * slots, row = ir::min(position, end - 1);
       is.push_back(position < end);
-      for (int e = 0; e < each; ++e) keys.push_back(load_at(p.keys, k_base + row * p.key_row + element(e), exists(e)));
       for (int e = 0; e < each; ++e)
-        values.push_back(load_at(p.values, v_base + row * p.value_row + element(e), exists(e)));
+        keys.push_back(p.keys.load(k_base + row * p.key_row, element(e), exists(e),
+                                   CacheBuffer::block_of(e * row_lanes, row_lanes)));
+      for (int e = 0; e < each; ++e)
+        values.push_back(p.values.load(v_base + row * p.value_row, element(e), exists(e),
+                                       CacheBuffer::block_of(e * row_lanes, row_lanes)));
     }
     for (int i = 0; i < queries; ++i) {
       const ir::Variable &top = largest[static_cast<std::size_t>(i)], &total = weight[static_cast<std::size_t>(i)];
@@ -452,14 +453,19 @@ AttentionSpec choose_attention(const Tiles& tiles, DType cache, std::int64_t hea
                                std::int64_t group) {
   AttentionSpec s{AttentionSpec::vectors, cache, static_cast<std::uint32_t>(head_size),
                   std::min(tiles.block_limit, 16u)};
-  if (tokens >= 8)
-    s.form = AttentionSpec::tokens, s.converted = tiles.vectors && cache == DType::f16;
-  else if (!tiles.vectors && tiles.subgroup >= row_lanes && tiles.block_limit >= 128)
+  if (tokens >= 8) {
+    s.form = AttentionSpec::tokens, s.converted = tiles.vectors && cache != DType::f32;
+    // Queries and sums are in shared memory.
+    const auto bytes = [&] { return 2 * sizeof(float) * s.head_size * s.threads; };
+    while (s.threads > 1 && bytes() > tiles.shared_bytes) s.threads /= 2;
+  } else if (!tiles.vectors && tiles.subgroup >= row_lanes && tiles.block_limit >= 128)
     s.form = AttentionSpec::parts, s.threads = 128,
     s.queries = std::min(group >= 4   ? 4u
                          : group >= 2 ? 2u
                                       : 1u,
-                         head_size > 128 ? 2u : 4u);
+                         head_size > 256   ? 1u
+                         : head_size > 128 ? 2u
+                                           : 4u);
   else if (!tiles.vectors)
     s.form = AttentionSpec::positions, s.threads = std::min(tiles.block_limit, 64u);
   return s;

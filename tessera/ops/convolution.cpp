@@ -354,6 +354,30 @@ Array average_pool2d(const Array& x, const Pool2d& options) {
       rule);
 }
 
+Array convolve(const Array& a, const Array& v, ConvolvedPart part) {
+  const Operation operation("convolve", a, v);
+  if (a.rank() != 1 || v.rank() != 1 || a.size() == 0 || v.size() == 0)
+    fail<ShapeError>({.operation = "convolve",
+                      .with = {{"a", to_string(a.shape())}, {"v", to_string(v.shape())}},
+                      .wrong = "both arrays must have one dimension and at least one element"});
+  const DType dtype = promote(a.dtype(), v.dtype());
+  const bool exchanged = a.size() < v.size();
+  const Array longer = (exchanged ? v : a).astype(dtype), shorter = (exchanged ? a : v).astype(dtype);
+  const std::int64_t n = longer.size(), k = shorter.size();
+  Array out;
+  if (is_float(dtype)) {
+    const Array kernel = flip(shorter).reshape({1, 1, 1, k});
+    out = conv2d(longer.reshape({1, 1, 1, n}), kernel, {.padding = {0, k - 1}}).reshape({n + k - 1});
+  } else {
+    const auto positions = [&](std::int64_t count) { return Array::arange(count, 0, 1, DType::i64, a.device()); };
+    const Array read = positions(n + k - 1).unsqueeze(1) - positions(k);  // positions outside read zero
+    out = matmul(take(longer, read), shorter).astype(dtype);
+  }
+  if (part == ConvolvedPart::same) out = out.slice(0, (k - 1) / 2, (k - 1) / 2 + n);
+  if (part == ConvolvedPart::valid) out = out.slice(0, k - 1, n);
+  return operation.finish(out.as_contiguous(), [&] { return Attributes{{"part", static_cast<std::int64_t>(part)}}; });
+}
+
 Array ops::max_positions2d(const Array& x, const Pool2d& options) {
   return pool("max_pool2d", WindowSpec::positions, x, options);
 }

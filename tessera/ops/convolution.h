@@ -43,6 +43,17 @@ Array conv2d(const Array& x, const Array& weight, const std::type_identity_t<Opt
   return conv2d(x, weight, std::nullopt, options);
 }
 
+/// The part of a one-dimensional convolution that is returned.
+enum class ConvolvedPart : std::uint8_t {
+  full,   ///< all n + k - 1 elements; outside of the arrays, zeros are read
+  same,   ///< the middle max(n, k) elements
+  valid,  ///< the max(n, k) - min(n, k) + 1 elements that do not read outside of the longer array
+};
+/// Convolution of one-dimensional arrays of n and k elements (NumPy's convolve): out[i] is the sum of a[j] v[i - j].
+/// Floats are computed by conv2d, integers with a temporary array of n k elements. The dtype is the promoted one;
+/// integers wrap. Throws ShapeError if an array has no elements or not exactly one dimension.
+Array convolve(const Array& a, const Array& v, ConvolvedPart part = ConvolvedPart::full);
+
 /// Options of max_pool2d and average_pool2d.
 struct Pool2d {
   Extents2d kernel;                      ///< Rows and columns of the window.

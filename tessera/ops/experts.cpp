@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ops/experts.h"
 
+#include "tessera/array/operation.h"
 #include "tessera/device/launch/kernel_family.h"
 #include "tessera/device/placement/dry_run.h"
 #include "tessera/ops/kernels.h"
@@ -53,7 +54,8 @@ Array grouped_outputs(const Array& rows, const Experts& e, Gate kind, const Grou
       return all.slice_rows(i * (all.rows() / e.count), all.rows() / e.count);
     };
     LinearInput in(inputs.slice(0, begin, end));
-    const std::array<Weight, 2> first = {rows_of(e.gate), rows_of(e.up)};
+    std::vector<Weight> first = {rows_of(e.gate)};
+    if (e.up.valid()) first.push_back(rows_of(e.up));
     const Weight down = rows_of(e.down);
     const auto bias_of = [&](const std::optional<Array>& all) {
       return all ? std::optional(all->select(0, i)) : std::nullopt;
@@ -67,25 +69,35 @@ Array grouped_outputs(const Array& rows, const Experts& e, Gate kind, const Grou
 
 }  // namespace
 
-Routing choose_experts(const Array& logits, std::int64_t used, bool unnormalised) {
+Routing choose_experts(const Array& logits, std::int64_t used, ExpertWeights weights,
+                       const std::optional<Array>& bias) {
+  const detail::Operation operation("choose_experts", logits, bias);
   const std::int64_t tokens = logits.shape(0);
   Routing out{Array::empty({tokens, used}, DType::i32, logits.device()),
               Array::empty({tokens, used}, DType::f32, logits.device())};
   if (out.ids.size() == 0) return out;
   static auto& family = *new KernelFamily<ChooseExpertsSpec>(trace_choose_experts);
-  family({unnormalised})
-      .launch({static_cast<std::uint64_t>(tokens), 1, 1},
-              {logits.as_contiguous().view(), out.ids.view(), out.weights.view(),
-               LaunchArgument::index(logits.shape(1)), LaunchArgument::index(used)});
+  std::vector<LaunchArgument> args = {logits.as_contiguous().view(), out.ids.view(), out.weights.view()};
+  if (bias) args.emplace_back(bias->as_contiguous().view());
+  args.push_back(LaunchArgument::index(logits.shape(1))), args.push_back(LaunchArgument::index(used));
+  family({weights, bias.has_value()}).launch({static_cast<std::uint64_t>(tokens), 1, 1}, std::span(args));
+  operation.finish(std::vector{out.ids, out.weights}, [&] {
+    return Attributes{{"used", used}, {"weights", static_cast<std::int64_t>(weights)}};
+  });
   return out;
 }
 
-Array experts_layer(LinearInput& x, const Experts& e, Gate kind) {
+Array experts_layer(LinearInput& x, const Experts& e, Gate kind, LinearInput* routed_by) {
   const Array& rows = x.rows().value();
-  const Routing routing = choose_experts(plus(linear_experts(x, e.router, 1, {}), e.router_bias), e.used, e.unnormalised);
+  const Array logits = plus(linear_experts(routed_by != nullptr ? *routed_by : x, e.router, 1, {}), e.router_bias);
+  Routing routing = choose_experts(logits, e.used, e.weights, e.choice_bias);
   const std::int64_t tokens = x.tokens(), width = e.down.rows() / e.count;
   Array out = Array::empty({tokens, width}, DType::f32, rows.device());
   if (out.size() == 0) return out;
+  if (e.scales) {
+    const Array scales = take(*e.scales, routing.ids.reshape({routing.ids.size()}));
+    routing.weights = (routing.weights * scales.reshape(routing.weights.shape())).eval();
+  }
   const bool grouped = tokens * e.used >= 2 * e.count;
   std::optional<Array> places;
   Array outputs;
@@ -100,9 +112,13 @@ Array experts_layer(LinearInput& x, const Experts& e, Gate kind) {
     };
     const std::optional<Array> bias = bias_of(e.gate_up_bias);
     const std::int64_t size = e.down.columns();
-    LinearInput hidden(
-        apply_gate(kind, plus(linear_experts(x, e.gate, e.count, routing.ids), bias_columns(bias, 0, size)),
-                   plus(linear_experts(x, e.up, e.count, routing.ids), bias_columns(bias, size, 2 * size))));
+    Array first = linear_experts(x, e.gate, e.count, routing.ids), second;
+    if (e.up.valid())
+      second = linear_experts(x, e.up, e.count, routing.ids);
+    else
+      second = first.slice(1, size, 2 * size), first = first.slice(1, 0, size);
+    LinearInput hidden(apply_gate(kind, plus(std::move(first), bias_columns(bias, 0, size)),
+                                  plus(std::move(second), bias_columns(bias, size, 2 * size))));
     outputs = plus(linear_experts(hidden, e.down, e.count, routing.ids), bias_of(e.down_bias));
   }
   std::vector<LaunchArgument> args = {outputs.view(), routing.weights.view(), out.view()};

@@ -90,7 +90,7 @@ inline constexpr std::uint32_t input_lanes = 8;
 /// - f32, f16, bf16: [group][column][row]
 /// - quantised: words, u32 [group][column / 32][word][row], as in UnpackedBlock; then scales and minimums,
 ///   [group][column / columns of a block][scale, minimum][row]; then the factors, if there are any, u16 [group][column
-///   / 32][row]
+///   / 32][row] (iq1_m: 12 for each 256 columns); then the codebook, if there is one, u32, which weights share
 struct WeightSpec {
   WeightFormat format = WeightFormat::f32;
   std::uint32_t group = 16;
@@ -543,10 +543,11 @@ struct PagedAttentionSpec {
   DType cache = DType::f32;
   std::uint32_t head_size = 64, threads = 16;
   bool window = false, cap = false, sinks = false;
+  bool equal = false;         ///< the tokens of a group have equal positions; see PagedTokens
   std::uint32_t queries = 1;  ///< for one token: heads with the same key head that a block computes
   friend bool operator==(const PagedAttentionSpec&, const PagedAttentionSpec&) = default;
   std::size_t hash() const {
-    return hash_of({groups, static_cast<std::uint64_t>(cache), head_size, threads, window, cap, sinks, queries});
+    return hash_of({groups, static_cast<std::uint64_t>(cache), head_size, threads, window, cap, sinks, equal, queries});
   }
 };
 ir::Function trace_paged_attention(const PagedAttentionSpec& spec);

@@ -34,24 +34,17 @@ inline std::vector<ir::Value> bytes_of_bits(const std::array<ir::Value, 8>& bits
   return w;
 }
 
-/// The bits of 32 values, lowest first, from the bits of their codes.
-inline std::array<ir::Value, 8> value_bits(Codes codes, ir::Value a, ir::Value b, ir::Value c, ir::Value d) {
-  if (codes == Codes::iq4_nl) return iq4_nl_circuit(a, b, c, d);
-  const std::array<ir::Value, 5> five = e2m1_circuit(a, b, c, d);
-  const ir::Value zero = word_literal(0);
-  return {five[0], five[1], five[2], five[3], five[4], zero, zero, zero};
-}
-
 /// The buffers of a packed weight, as kernel parameters in the order of `Weight::parts`.
 struct PackedWeight {
   const WeightLayout& layout;
   int group;  ///< number of interleaved rows
-  ir::BufferRef words, scales, factors;
+  ir::BufferRef words, scales, factors, codebook;
 
   explicit PackedWeight(const WeightSpec& spec) : layout(layout_of(spec.format)), group(static_cast<int>(spec.group)) {
     words = ir::buffer_param("weights", layout.element, ir::Access::read);
     if (layout.quantised()) scales = ir::buffer_param("scales", spec.scale, ir::Access::read);
-    if (layout.factor != 0) factors = ir::buffer_param("factors", DType::u16, ir::Access::read);
+    if (layout.factors != 0) factors = ir::buffer_param("factors", DType::u16, ir::Access::read);
+    if (layout.codebook) codebook = ir::buffer_param("codebook", DType::u32, ir::Access::read);
   }
 
   ir::Value element(ir::Value index, ir::Value lane) const { return load_at(words, index * group + lane, {}); }
@@ -64,62 +57,25 @@ struct PackedWeight {
     return load_at(scales, (block * static_cast<int>(layout.scales()) + which) * group + lane, {});
   }
   ir::Value factor(ir::Value part, ir::Value lane) const {
-    return ir::cast(DType::u32, factors.load(part * group + lane));
+    if (layout.factors == layout.parts()) return ir::cast(DType::u32, factors.load(part * group + lane));
+    const int parts = static_cast<int>(layout.parts());
+    return factor_of_block(part, part % parts, lane);
+  }
+  /// iq1_m: the bits of the two 3-bit factors of a part.
+  ir::Value paired_factors(ir::Value part, ir::Value lane) const {
+    const int parts = static_cast<int>(layout.parts());
+    return factor_of_block(part, part % parts / 2 + parts, lane) >> ir::cast(DType::u32, part % 2 * 6);
   }
 
   /// Returns the 32 numbers of a part, in the order of x, as eight words of four unsigned bytes.
-  std::vector<ir::Value> numbers(ir::Value part, ir::Value lane) const {
-    std::vector<ir::Value> w;
-    for (int i = 0; i < static_cast<int>(layout.bits); ++i) w.push_back(word(part, i, lane));
-    if (layout.bits == 8) return w;
-    if (layout.codes != Codes::none) return bytes_of_bits(value_bits(layout.codes, w[0], w[1], w[2], w[3]));
-    std::vector<ir::Value> out;
-    const auto shifted = [](ir::Value v, int left) {
-      if (left == 0) return v;
-      return left > 0 ? v << word_literal(static_cast<std::uint32_t>(left))
-                      : v >> word_literal(static_cast<std::uint32_t>(-left));
-    };
-    if (layout.bits <= 3) {
-      for (int i = 0; i < 8; ++i) {
-        const ir::Value low = shifted(w[static_cast<std::size_t>(i / 4)], -2 * (i % 4)) & word_literal(0x03030303);
-        out.push_back(layout.bits == 2 ? low : low | (shifted(w[2], 2 - i) & word_literal(0x04040404)));
-      }
-      return out;
-    }
-    const ir::Value low = word_literal(0x0f0f0f0f);
-    for (std::size_t i = 0; i < 8; ++i) out.push_back(i < 4 ? w[i] & low : (w[i - 4] >> word_literal(4)) & low);
-    for (int i = 0; i < 8; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      if (layout.bits == 5) out[at] = out[at] | (shifted(w[4], 4 - i) & word_literal(0x10101010));
-      if (layout.bits == 6) out[at] = out[at] | (shifted(w[4 + at / 4], 4 - 2 * (i % 4)) & word_literal(0x30303030));
-    }
-    return out;
-  }
+  std::vector<ir::Value> numbers(ir::Value part, ir::Value lane) const;
   /// Returns number `j` of a part. `j` may differ between threads.
-  ir::Value number(ir::Value part, ir::Value j, ir::Value lane) const {
-    const auto bits_of = [&](ir::Value from, ir::Value shift, std::uint32_t mask) {
-      return (from >> ir::cast(DType::u32, shift)) & word_literal(mask);
-    };
-    const ir::Value byte = j % 4 * 8;
-    if (layout.codes != Codes::none) {
-      const auto bit = [&](int i) {
-        return word(part, ir::index_literal(i), lane) >> ir::cast(DType::u32, byte + j / 4);
-      };
-      const auto bits = value_bits(layout.codes, bit(0), bit(1), bit(2), bit(3));
-      ir::Value out = bits[0] & word_literal(1);
-      for (std::uint32_t i = 1; i < 8; ++i) out = out | (bits[i] & word_literal(1)) << word_literal(i);
-      return out;
-    }
-    if (layout.bits == 8) return bits_of(word(part, j / 4, lane), byte, 255);
-    if (layout.bits <= 3) {
-      const ir::Value pair = bits_of(word(part, j / 16, lane), byte + j / 4 % 4 * 2, 3);
-      if (layout.bits == 2) return pair;
-      return pair | bits_of(word(part, ir::index_literal(2), lane), byte + j / 4, 1) << 2;
-    }
-    const ir::Value low = bits_of(word(part, j % 16 / 4, lane), byte + j / 16 * 4, 15);
-    if (layout.bits == 5) return low | bits_of(word(part, ir::index_literal(4), lane), byte + j / 4, 1) << 4;
-    if (layout.bits == 6) return low | bits_of(word(part, j / 16 + 4, lane), byte + j / 4 % 4 * 2, 3) << 4;
-    return low;
+  ir::Value number(ir::Value part, ir::Value j, ir::Value lane) const;
+
+ private:
+  ir::Value factor_of_block(ir::Value part, ir::Value which, ir::Value lane) const {
+    const int parts = static_cast<int>(layout.parts()), all = static_cast<int>(layout.factors);
+    return ir::cast(DType::u32, factors.load((part / parts * all + which) * group + lane));
   }
 };
 
@@ -141,7 +97,13 @@ struct WeightPart {
 /// Multiplies scale and minimum by their factors, if the format has them.
 WeightPart scaled_part(const WeightLayout& f, std::vector<ir::Value> words, ir::Value scale, ir::Value minimum,
                        ir::Value factor);
+/// The scales and minimums of a part, without its words.
+WeightPart scales_of(const PackedWeight& weight, ir::Value part, ir::Value lane);
 WeightPart part_of(const PackedWeight& weight, ir::Value part, ir::Value lane);
+// The same for formats with a codebook, in codebook_kernels.cpp.
+std::vector<ir::Value> codebook_numbers(const PackedWeight& weight, ir::Value part, ir::Value lane);
+ir::Value codebook_number(const PackedWeight& weight, ir::Value part, ir::Value j, ir::Value lane);
+WeightPart codebook_scales(const PackedWeight& weight, ir::Value part, ir::Value lane);
 
 /// Multiplies a part of a row of the weight by the same part of each token and adds the products to `sums`, starting
 /// with sum `first`. The words of the tokens begin at `x_at`.

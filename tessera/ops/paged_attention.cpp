@@ -5,6 +5,7 @@
 
 #include "tessera/array/operation.h"
 #include "tessera/device/launch/kernel_family.h"
+#include "tessera/ops/cache_buffer.h"
 #include "tessera/ops/kernels.h"
 
 namespace tessera::ops {
@@ -27,10 +28,16 @@ void check_pages(const char* operation, const Array& rows, const PagedLayer& lay
                       .wrong = what});
   };
   if (rows.rank() != 3) wrong("the rows are not (tokens, heads, head size)");
-  if (keys.rank() != 4 || keys.shape(3) != page_positions || keys.shape(2) != rows.shape(2))
-    wrong("the keys are not (pages, key heads, head size, 64)");
+  if (!is_float(rows.dtype()) || keys.dtype() != values.dtype())
+    fail<DtypeError>({.operation = operation,
+                      .with = {{"rows", std::string(dtype_name(rows.dtype()))},
+                               {"keys", std::string(dtype_name(keys.dtype()))},
+                               {"values", std::string(dtype_name(values.dtype()))}},
+                      .wrong = "the rows must be of a float dtype, and keys and values of the same dtype"});
+  if (keys.rank() != 4 || keys.shape(3) != page_positions || keys.shape(2) != cache_row(rows.shape(2), keys.dtype()))
+    wrong("the keys are not (pages, key heads, row of the head size, 64)");
   if (values.shape() != Shape{keys.shape(0), keys.shape(1), keys.shape(3), keys.shape(2)})
-    wrong("the values are not (pages, key heads, 64, head size)");
+    wrong("the values are not (pages, key heads, 64, row of the head size)");
   if (!keys.contiguous() || !values.contiguous()) wrong("the pages are not contiguous");
   const auto are_numbers = [](const Array& a, int rank) {
     return a.rank() == rank && a.dtype() == DType::i32 && a.contiguous();
@@ -43,13 +50,6 @@ void check_pages(const char* operation, const Array& rows, const PagedLayer& lay
   if (tokens.single < 0 || tokens.single > rows.shape(0) ||
       (tokens.single < rows.shape(0) && (!tokens.groups || tokens.groups->shape(0) == 0)))
     wrong("every token must be single, or in a group");
-  if (!is_float(rows.dtype()) || (keys.dtype() != DType::f32 && keys.dtype() != DType::f16) ||
-      keys.dtype() != values.dtype())
-    fail<DtypeError>({.operation = operation,
-                      .with = {{"rows", std::string(dtype_name(rows.dtype()))},
-                               {"keys", std::string(dtype_name(keys.dtype()))},
-                               {"values", std::string(dtype_name(values.dtype()))}},
-                      .wrong = "the rows must be of a float dtype; keys and values must both be f32 or both be f16"});
   for (const Array* a :
        {&keys, &values, &tokens.tables, &tokens.sequences, &tokens.positions, tokens.groups ? &*tokens.groups : &keys})
     if (a->device() != rows.device())
@@ -66,8 +66,9 @@ Array rows_of(const Array& x) { return x.strides()[2] == 1 || x.shape(2) == 1 ? 
 
 PagedLayer PagedLayer::zeros(std::int64_t pages, std::int64_t key_heads, std::int64_t head_size, DType dtype,
                              Device device) {
-  return {Array::zeros({pages, key_heads, head_size, page_positions}, dtype, device),
-          Array::zeros({pages, key_heads, page_positions, head_size}, dtype, device)};
+  const std::int64_t row = cache_row(head_size, dtype);
+  return {Array::zeros({pages, key_heads, row, page_positions}, dtype, device),
+          Array::zeros({pages, key_heads, page_positions, row}, dtype, device)};
 }
 
 void paged_store(PagedLayer& layer, const Array& keys, const Array& values, const PagedTokens& tokens) {
@@ -85,12 +86,15 @@ void paged_store(PagedLayer& layer, const Array& keys, const Array& values, cons
   const auto store = [&](Array& pages, const Array& x, bool transposed) {
     detail::check_write_target("paged_store", pages);
     const Array from = rows_of(x);
+    std::vector<LaunchArgument> args = {from.view(), pages.view_for_writing()};
+    for (const Array* a : {&tokens.tables, &tokens.sequences, &tokens.positions}) args.emplace_back(a->view());
+    for (const std::int64_t n : {tokens.tables.shape(1), from.strides()[0], from.strides()[1]})
+      args.push_back(LaunchArgument::index(n));
+    const std::int64_t columns = pages.dtype() == DType::i8 ? x.shape(2) / cache_block : x.shape(2);
     family({from.dtype(), pages.dtype(), transposed})
-        .launch({static_cast<std::uint64_t>(x.shape(2)), static_cast<std::uint64_t>(x.shape(1)),
+        .launch({static_cast<std::uint64_t>(columns), static_cast<std::uint64_t>(x.shape(1)),
                  static_cast<std::uint64_t>(x.shape(0))},
-                {from.view(), pages.view_for_writing(), tokens.tables.view(), tokens.sequences.view(),
-                 tokens.positions.view(), LaunchArgument::index(tokens.tables.shape(1)),
-                 LaunchArgument::index(from.strides()[0]), LaunchArgument::index(from.strides()[1])});
+                std::span(args));
     operation.finish_in_place(pages);
   };
   store(layer.keys, keys, true);
@@ -104,10 +108,10 @@ Array paged_attention(const Array& q, const PagedLayer& layer, const PagedTokens
   if (sinks) detail::check_no_rule("paged_attention", *sinks);
   check_pages("paged_attention", q, layer, tokens);
   const std::int64_t heads = q.shape(1), head_size = q.shape(2), key_heads = layer.keys.shape(1);
-  if (key_heads == 0 || heads % key_heads || head_size < 1 || head_size > 256)
+  if (key_heads == 0 || heads % key_heads || head_size < 1 || head_size > 512)
     fail<ShapeError>({.operation = "paged_attention",
                       .with = {{"q", to_string(q.shape())}, {"keys", to_string(layer.keys.shape())}},
-                      .wrong = "the heads must be a multiple of the key heads, and the head size at most 256"});
+                      .wrong = "the heads must be a multiple of the key heads, and the head size at most 512"});
   if (window < 0 || !(cap >= 0 && cap <= 1e30f))
     fail<ArgumentError>({.operation = "paged_attention",
                          .with = {{"window", std::to_string(window)}, {"cap", std::to_string(cap)}},
@@ -127,9 +131,11 @@ Array paged_attention(const Array& q, const PagedLayer& layer, const PagedTokens
     PagedAttentionSpec spec =
         choose_paged_attention(tiles_of(q.device()), layer.keys.dtype(), head_size, group, groups);
     spec.window = window != 0, spec.cap = cap != 0, spec.sinks = sinks.has_value();
-    std::vector<LaunchArgument> args = {
-        queries.view(),       layer.keys.view(),       layer.values.view(),    out.view(),
-        tokens.tables.view(), tokens.sequences.view(), tokens.positions.view()};
+    spec.equal = groups && tokens.equal_positions;
+    std::vector<LaunchArgument> args = {queries.view()};
+    add_cache_arguments(args, layer.keys.view()), add_cache_arguments(args, layer.values.view());
+    args.emplace_back(out.view());
+    for (const Array* a : {&tokens.tables, &tokens.sequences, &tokens.positions}) args.emplace_back(a->view());
     for (const std::int64_t n : {heads, group, tokens.tables.shape(1)}) args.push_back(LaunchArgument::index(n));
     args.push_back(LaunchArgument::scalar(scale));
     if (spec.window) args.push_back(LaunchArgument::index(window));

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "tessera/array/array.h"
+#include "tessera/ops/transformer.h"
 
 namespace tessera::ops {
 
@@ -23,12 +24,15 @@ struct PagedTokens {
   /// i32 (groups, 2), for the tokens after them: the first token of a group and their number, up to 16. The tokens of a
   /// group have consecutive positions in one sequence, and share the keys and values that they read.
   std::optional<Array> groups = {};
+  /// True if the tokens of a group have equal positions instead of consecutive ones. In paged_attention, tokens whose
+  /// position is the last one of their sequence attend to the whole sequence, so that attention is not causal.
+  bool equal_positions = false;
 };
 
 /// The keys and values of a layer.
 struct PagedLayer {
-  Array keys;    ///< f32 or f16 (pages, key heads, head size, 64)
-  Array values;  ///< f32 or f16 (pages, key heads, 64, head size)
+  Array keys;    ///< f32, f16 or i8 (pages, key heads, cache_row(head size), 64); see transformer.h
+  Array values;  ///< the same dtype (pages, key heads, 64, cache_row(head size))
   /// Creates pages that contain zeros.
   static PagedLayer zeros(std::int64_t pages, std::int64_t key_heads, std::int64_t head_size, DType dtype,
                           Device device);

@@ -5,6 +5,7 @@
 //   positions;
 // - the maximum is that of all positions of a page, after which the sums are rescaled once;
 // - the sums of the weights, and of the weighted values, are computed in the order of positions.
+#include "tessera/ops/cache_buffer.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/online_softmax.h"
 #include "tessera/ops/paged_attention.h"
@@ -17,14 +18,15 @@ constexpr int page = page_positions;
 constexpr int converted_positions = 32;  // of keys and values for groups of tokens, at a time
 
 struct Parameters {
-  ir::BufferRef q, keys, values, out, tables, positions;
+  ir::BufferRef q, out, tables, positions;
+  CacheBuffer keys, values;
   ir::Value heads, group, width, scale, window, cap;
   int head_size;
 
   explicit Parameters(const PagedAttentionSpec& spec) : head_size(static_cast<int>(spec.head_size)) {
     q = ir::buffer_param("q", DType::f32, ir::Access::read);
-    keys = ir::buffer_param("keys", spec.cache, ir::Access::read);
-    values = ir::buffer_param("values", spec.cache, ir::Access::read);
+    keys = CacheBuffer("keys", "key_scales", spec.cache, spec.head_size);
+    values = CacheBuffer("values", "value_scales", spec.cache, spec.head_size);
     out = ir::buffer_param("out", DType::f32, ir::Access::read_write);
     tables = ir::buffer_param("tables", DType::i32, ir::Access::read);
     sequences = ir::buffer_param("sequences", DType::i32, ir::Access::read);
@@ -45,7 +47,7 @@ struct Parameters {
   ir::Value table_of(ir::Value token) const { return number(sequences, token) * width; }
   /// The first element of a head in the page of position `base`, of keys and of values.
   ir::Value head_of_page(ir::Value table, ir::Value base, ir::Value key_head) const {
-    return (number(tables, table + base / page) * (heads / group) + key_head) * (head_size * page);
+    return (number(tables, table + base / page) * (heads / group) + key_head) * (keys.row() * page);
   }
   /// The first position of the page that contains the first position that a token at `position` attends to.
   ir::Value first_page(ir::Value position) const {
@@ -98,7 +100,7 @@ void single_tokens(const PagedAttentionSpec& spec) {
     for (int n = 0; n < queries * each; ++n) scores.emplace_back(DType::f32, 0.0f);
     ir::for_(0, p.head_size, [&](ir::Value d) {
       std::vector<ir::Value> keys;
-      for (int u = 0; u < each; ++u) keys.push_back(load_at(p.keys, head + d * page + u * threads + lane, {}));
+      for (int u = 0; u < each; ++u) keys.push_back(p.keys.load_transposed(head, d, u * threads + lane));
       for (int i = 0; i < queries; ++i) {
         const ir::Value q = p.q.load(rows[static_cast<std::size_t>(i)] + d) * p.scale;
         for (int u = 0; u < each; ++u)
@@ -125,7 +127,8 @@ void single_tokens(const PagedAttentionSpec& spec) {
     ir::for_(0, ir::min(position + 1 - base, page), [&](ir::Value j) {
       std::vector<ir::Value> values;
       for (int part = 0; part < parts; ++part)
-        values.push_back(load_at(p.values, head + j * p.head_size + element(part), exists(part)));
+        values.push_back(p.values.load(head + j * p.values.row(), element(part), exists(part),
+                                       CacheBuffer::block_of(part * threads, threads)));
       for (int i = 0; i < queries; ++i) {
         const ir::Value e = weights.load(i * page + j);
         const ir::Variable& sum = total[static_cast<std::size_t>(i)];
@@ -161,7 +164,8 @@ void groups_of_tokens(const PagedAttentionSpec& spec) {
   const ir::Value first = p.number(groups, 2 * group), count = p.number(groups, 2 * group + 1);
   const ir::Value key_head = head / p.group, start = p.number(p.positions, first), table = p.table_of(first);
   // Threads past the last token repeat the work for the last token and store nothing.
-  const ir::Value in_group = ir::min(lane, count - 1), position = start + in_group, last = start + count - 1;
+  const ir::Value in_group = ir::min(lane, count - 1);
+  const ir::Value position = spec.equal ? start : start + in_group, last = spec.equal ? start : start + count - 1;
   const ir::Value row = ((first + in_group) * p.heads + head) * head_size;
 
   const auto column = [&](int elements) {
@@ -180,7 +184,7 @@ void groups_of_tokens(const PagedAttentionSpec& spec) {
     ir::for_(0, used, part, [&](ir::Value begin) {
       ir::for_(0, head_size, [&](ir::Value d) {  // (head size, 32)
         for_lanes(ir::index_literal(part), spec.threads, lane, [&](ir::Value j, ir::Value exists) {
-          const auto copy = [&] { room.store(d * part + j, load_at(p.keys, from + d * page + begin + j, {})); };
+          const auto copy = [&] { room.store(d * part + j, p.keys.load_transposed(from, d, begin + j)); };
           exists.valid() ? ir::if_(exists, copy) : copy();
         });
       });
@@ -217,12 +221,7 @@ void groups_of_tokens(const PagedAttentionSpec& spec) {
     ir::for_(0, used, part, [&](ir::Value begin) {
       const ir::Value end = ir::min(used - begin, part);
       ir::for_(0, end, [&](ir::Value j) {  // (32, head size)
-        for_lanes(ir::index_literal(head_size), spec.threads, lane, [&](ir::Value d, ir::Value exists) {
-          const auto copy = [&] {
-            room.store(j * head_size + d, load_at(p.values, from + (begin + j) * head_size + d, {}));
-          };
-          exists.valid() ? ir::if_(exists, copy) : copy();
-        });
+        p.values.convert(from + (begin + j) * p.values.row(), room, j * head_size, spec.threads, lane);
       });
       ir::barrier();
       ir::for_(0, head_size, step, [&](ir::Value d) {
@@ -256,12 +255,13 @@ ir::Function trace_paged_attention(const PagedAttentionSpec& spec) {
   return builder.finish();
 }
 
-// The launch dimensions are: elements of a head; heads; tokens.
+// The launch dimensions are: elements of a head, or its blocks of 32 in a cache of i8; heads; tokens.
 ir::Function trace_paged_store(const PagedStoreSpec& spec) {
   ir::Builder builder("paged_store", ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
   const auto rows = ir::buffer_param("rows", spec.rows, ir::Access::read);
   const auto pages = ir::buffer_param("pages", spec.cache, ir::Access::read_write);
+  const bool quantised = spec.cache == DType::i8;
   const auto tables = ir::buffer_param("tables", DType::i32, ir::Access::read);
   const auto sequences = ir::buffer_param("sequences", DType::i32, ir::Access::read);
   const auto positions = ir::buffer_param("positions", DType::i32, ir::Access::read);
@@ -271,9 +271,25 @@ ir::Function trace_paged_store(const PagedStoreSpec& spec) {
   const auto index = [](ir::Value v) { return ir::cast(DType::index, v); };
   const ir::Value position = index(positions.load(token)), table = index(sequences.load(token)) * width;
   const ir::Value at = index(tables.load(table + position / page)) * ir::extent(1) + head, in_page = position % page;
+  const ir::Value from = token * token_stride + head * head_stride;
+  if (quantised) {
+    const ir::Value blocks = ir::extent(0), size = blocks * cache_block, row = size + blocks * 2;
+    const ir::Value begin = at * row * page;  // of the head in the page
+    std::vector<ir::Value> values;
+    for (int n = 0; n < cache_block; ++n) values.push_back(load_at(rows, from + i * cache_block + n, {}));
+    const RoundedBlock block(values);
+    for (int n = 0; n < cache_block; ++n)
+      pages.store(spec.transposed ? begin + (i * cache_block + n) * page + in_page
+                                  : begin + in_page * row + i * cache_block + n,
+                  block.numbers[static_cast<std::size_t>(n)]);
+    const ir::Value scale =
+        spec.transposed ? begin + size * page + (i * page + in_page) * 2 : begin + in_page * row + size + i * 2;
+    for (int n = 0; n < 2; ++n) pages.store(scale + n, block.scale[n]);
+    return builder.finish();
+  }
   const ir::Value element =
       spec.transposed ? (at * ir::extent(0) + i) * page + in_page : (at * page + in_page) * ir::extent(0) + i;
-  pages.store(element, ir::cast(spec.cache, load_at(rows, token * token_stride + head * head_stride + i, {})));
+  pages.store(element, ir::cast(spec.cache, load_at(rows, from + i, {})));
   return builder.finish();
 }
 
@@ -290,7 +306,7 @@ PagedAttentionSpec choose_paged_attention(const Tiles& tiles, DType cache, std::
     s.threads = most_grouped_tokens;
   } else {
     s.threads = std::min(tiles.block_limit, tiles.vectors ? 16u : 64u);
-    s.queries = group >= 4 && head_size <= 128 ? 4u : group >= 2 ? 2u : 1u;
+    s.queries = group >= 4 && head_size <= 128 ? 4u : group >= 2 && head_size <= 256 ? 2u : 1u;
   }
   return s;
 }

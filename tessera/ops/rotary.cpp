@@ -12,6 +12,7 @@
 #include "tessera/device/launch/kernel_family.h"
 #include "tessera/device/queue/recorder.h"
 #include "tessera/ir/semantics.h"
+#include "tessera/ops/cache_buffer.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/layer_kernels.h"
 
@@ -122,19 +123,31 @@ ir::Function trace_rotary(const RotarySpec& spec) {
   return builder.finish();
 }
 
-// The launch dimensions are: elements of a head; heads; tokens.
+// The launch dimensions are: elements of a head, or its blocks of 32 in a cache of i8; heads; tokens.
 ir::Function trace_cache_store(const StoreSpec& spec) {
   ir::Builder builder("cache_store", ir::KernelKind::map);
   ir::Builder::Scope scope(builder);
   const auto rows = ir::buffer_param("rows", spec.rows, ir::Access::read);
   const auto cache = ir::buffer_param("cache", spec.cache, ir::Access::read_write);
+  const bool quantised = spec.cache == DType::i8;
   auto number = [](const char* n) { return ir::scalar_param(n, DType::index); };
   const PositionParameter position("position", spec.in_memory);
   const ir::Value token_stride = number("token_stride"), head_stride = number("head_stride");
   const ir::Value cache_head = number("cache_head_stride"), cache_row = number("cache_row_stride");
   const ir::Value i = ir::global_id(0), head = ir::global_id(1), token = ir::global_id(2);
-  const ir::Value v = load_at(rows, token * token_stride + head * head_stride + i, {});
-  cache.store(head * cache_head + (position.get() + token) * cache_row + i, ir::cast(spec.cache, v));
+  const ir::Value from = token * token_stride + head * head_stride,
+                  to = head * cache_head + (position.get() + token) * cache_row;
+  if (!quantised) {
+    cache.store(to + i, ir::cast(spec.cache, load_at(rows, from + i, {})));
+    return builder.finish();
+  }
+  std::vector<ir::Value> values;
+  for (int n = 0; n < cache_block; ++n) values.push_back(load_at(rows, from + i * cache_block + n, {}));
+  const RoundedBlock block(values);
+  for (int n = 0; n < cache_block; ++n)
+    cache.store(to + i * cache_block + n, block.numbers[static_cast<std::size_t>(n)]);
+  const ir::Value scale = to + ir::extent(0) * cache_block + i * 2;
+  for (int n = 0; n < 2; ++n) cache.store(scale + n, block.scale[n]);
   return builder.finish();
 }
 
@@ -291,23 +304,35 @@ Array rotary(const Array& x, const Position& first_position, const Rotary& how) 
   return operation.finish(std::move(out), attributes, rule);
 }
 
+std::int64_t cache_row(std::int64_t head_size, DType dtype) {
+  if (dtype != DType::f32 && dtype != DType::f16 && dtype != DType::i8)
+    fail<DtypeError>({.operation = "cache_row",
+                      .with = {{"dtype", std::string(dtype_name(dtype))}},
+                      .wrong = "a KV cache must be f32, f16, or i8 for q8_0"});
+  if (dtype != DType::i8) return head_size;
+  if (head_size % ops::cache_block != 0)
+    fail<ShapeError>({.operation = "cache_row",
+                      .with = {{"head size", std::to_string(head_size)}},
+                      .wrong = "a KV cache in q8_0 consists of blocks of 32 elements of a head",
+                      .remedy = "Use f16"});
+  return head_size / ops::cache_block * (ops::cache_block + 2);
+}
+
 void cache_store(Array& cache, const Array& rows, const Position& position) {
   const detail::Operation operation("cache_store", cache, rows);
   detail::check_write_target("cache_store", cache), detail::check_stored_value("cache_store", rows);
   ops::require_consecutive("cache_store", position);
   check_rows_match("cache_store", "rows", rows);
-  if (cache.rank() != 3 || cache.shape(0) != rows.shape(1) || cache.shape(2) != rows.shape(2) ||
-      position.number() < 0 || position.number() > cache.shape(1) - rows.shape(0))
+  const std::int64_t row = cache_row(rows.shape(2), cache.dtype());
+  if (cache.rank() != 3 || cache.shape(0) != rows.shape(1) || cache.shape(2) != row || position.number() < 0 ||
+      position.number() > cache.shape(1) - rows.shape(0))
     fail<ShapeError>(
         {.operation = "cache_store",
          .with = {{"cache", to_string(cache.shape())},
                   {"rows", to_string(rows.shape())},
                   {"position", std::to_string(position.number())}},
-         .wrong = "the rows (tokens, heads, head size) do not fit into the cache (heads, capacity, head size)"});
-  if (cache.dtype() != DType::f32 && cache.dtype() != DType::f16)
-    fail<DtypeError>({.operation = "cache_store",
-                      .with = {{"cache", std::string(dtype_name(cache.dtype()))}},
-                      .wrong = "the cache must be f32 or f16"});
+         .wrong =
+             "the rows (tokens, heads, head size) do not fit into the cache (heads, capacity, row of the head size)"});
   if (cache.device() != rows.device())
     fail<DeviceError>({.operation = "cache_store",
                        .with = {{"cache on", to_string(cache.device())}, {"rows on", to_string(rows.device())}},
@@ -318,12 +343,15 @@ void cache_store(Array& cache, const Array& rows, const Position& position) {
     fail<ShapeError>({.operation = "cache_store", .wrong = "the elements of a head in the cache are not contiguous"});
   const Array from = rows_of(rows);
   static auto& family = *new KernelFamily<StoreSpec>(ops::trace_cache_store);
+  std::vector<LaunchArgument> args = {from.view(), cache.view_for_writing()};
+  args.push_back(ops::argument(position));
+  for (const std::int64_t n : {from.strides()[0], from.strides()[1], cache.strides()[0], cache.strides()[1]})
+    args.push_back(LaunchArgument::index(n));
+  const std::int64_t columns = cache.dtype() == DType::i8 ? rows.shape(2) / ops::cache_block : rows.shape(2);
   family({from.dtype(), cache.dtype(), position.in_memory()})
-      .launch({static_cast<std::uint64_t>(rows.shape(2)), static_cast<std::uint64_t>(rows.shape(1)),
+      .launch({static_cast<std::uint64_t>(columns), static_cast<std::uint64_t>(rows.shape(1)),
                static_cast<std::uint64_t>(rows.shape(0))},
-              {from.view(), cache.view_for_writing(), ops::argument(position), LaunchArgument::index(from.strides()[0]),
-               LaunchArgument::index(from.strides()[1]), LaunchArgument::index(cache.strides()[0]),
-               LaunchArgument::index(cache.strides()[1])});
+              std::span(args));
   operation.finish_in_place(cache, [&] { return Attributes{{"position", position.number()}}; });
 }
 

@@ -70,17 +70,23 @@ class Position {
 /// ArgumentError if the base is not between 1e-9 and 1e30, or if the scale exceeds 1e9.
 Array rotary(const Array& x, const Position& first_position, const Rotary& how);
 
-/// Writes rows (tokens, heads, head size) to a cache, starting at `position`. The cache is (heads, capacity, head
-/// size), f32 or f16. Throws ShapeError if the rows do not fit.
+/// Returns the number of elements that a cache of this dtype has for a position of a head: `head_size`, or in a cache
+/// of i8 34 for each 32 elements. Such a cache stores blocks of 32 numbers, rounded to 8 bits, and an f16 scale for
+/// each, as ggml's Q8_0 does. Throws DtypeError unless the dtype is f32, f16 or i8, and ShapeError if the head size is
+/// not a multiple of 32 for i8.
+std::int64_t cache_row(std::int64_t head_size, DType dtype);
+
+/// Writes rows (tokens, heads, head size) to a cache, starting at `position`. The cache is (heads, capacity,
+/// cache_row(head size)), f32, f16 or i8. Throws ShapeError if the rows do not fit.
 void cache_store(Array& cache, const Array& rows, const Position& position);
 
 /// Causal attention over a KV cache with grouped heads and online softmax (Milakov and Gimelshein 2018; Dao et al.
 /// 2022).
 ///
-/// q is (tokens, heads, head size). keys and values are (key heads, capacity, head size), f32 or f16. The result is
-/// (tokens, heads, head size), f32. The number of heads must be a multiple of the number of key heads. Token t attends
-/// to positions 0 to past + t. With matrix units and an f16 cache, queries and weights of 16 or more tokens are rounded
-/// to f16.
+/// q is (tokens, heads, head size). keys and values are (key heads, capacity, cache_row(head size)), f32, f16 or i8.
+/// The result is (tokens, heads, head size), f32. The number of heads must be a multiple of the number of key heads.
+/// Token t attends to positions 0 to past + t. With matrix units and an f16 cache, queries and weights of 16 or more
+/// tokens are rounded to f16.
 ///
 /// `window`: each token attends to itself and the window - 1 tokens before it; 0 means that it attends to all. `cap`: a
 /// score becomes cap * tanh(score / cap) (Gemma 2); 0 means no cap. Throws ArgumentError if either is negative.

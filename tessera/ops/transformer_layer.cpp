@@ -36,6 +36,16 @@ std::array<Array, 3> normalised_projections(std::span<const Array> parts, HeadOp
   return out;
 }
 
+/// Returns `heads` heads, which begin at a column of `parts`, after the bias, the norm and the rotation.
+Array rotated_rows(std::span<const Array> parts, const HeadOptions& how, std::int64_t begin, std::int64_t heads,
+                   const std::optional<Array>& norm, const Position* position) {
+  const std::int64_t columns = heads * how.head_size;
+  const Array x = columns_of(parts, begin, columns);
+  Array y = plus(x, how.bias, begin, columns).reshape({x.shape(0), heads, how.head_size});
+  if (norm) y = tessera::rms_norm(y, *norm, how.epsilon);
+  return position != nullptr && how.rotary ? rotary(y, *position, *how.rotary) : y;
+}
+
 bool has_projection_norms(const HeadOptions& how) { return how.query_norm && how.query_norm->size() != how.head_size; }
 
 }  // namespace
@@ -76,15 +86,14 @@ std::array<Array, 3> rotate_heads(std::span<const Array> parts, const HeadOption
     const std::array<Array, 3> normalised = normalised_projections(parts, rest);
     return rotate_heads(normalised, rest, position);
   }
-  const std::int64_t size = how.head_size, queries = how.heads * size, shared = how.key_heads * size;
-  const auto rows = [&](std::int64_t begin, std::int64_t heads, const std::optional<Array>& norm, bool rotates) {
-    const Array x = columns_of(parts, begin, heads * size);
-    Array y = plus(x, how.bias, begin, heads * size).reshape({x.shape(0), heads, size});
-    if (norm) y = tessera::rms_norm(y, *norm, how.epsilon);
-    return rotates && how.rotary ? rotary(y, position, *how.rotary) : y;
-  };
-  return {rows(0, how.heads, how.query_norm, true), rows(queries, how.key_heads, how.key_norm, true),
-          rows(queries + shared, how.key_heads, {}, false)};
+  const std::int64_t queries = how.heads * how.head_size, shared = how.key_heads * how.head_size;
+  return {rotate_queries(parts, how, position),
+          rotated_rows(parts, how, queries, how.key_heads, how.key_norm, &position),
+          rotated_rows(parts, how, queries + shared, how.key_heads, how.value_norm, nullptr)};
+}
+
+Array rotate_queries(std::span<const Array> parts, const HeadOptions& how, const Position& position) {
+  return rotated_rows(parts, how, 0, how.heads, how.query_norm, &position);
 }
 
 Array rotate_and_store(std::span<const Array> parts, const HeadOptions& how, const Position& position, Array& keys,
@@ -103,7 +112,8 @@ Array rotate_and_store(std::span<const Array> parts, const HeadOptions& how, con
   const Tiles tiles = tiles_of(device);
   const std::int64_t dimensions = !how.rotary ? 0 : how.rotary->dimensions == 0 ? size : how.rotary->dimensions;
   const auto threads = std::bit_ceil(static_cast<std::uint32_t>(std::max<std::int64_t>(size - dimensions / 2, 32)));
-  if (!combines_operations(tiles) || tokens == 0 || threads > tiles.block_limit) {
+  if (!combines_operations(tiles) || tokens == 0 || threads > tiles.block_limit || keys.dtype() == DType::i8 ||
+      how.value_norm) {
     const std::array<Array, 3> rotated = rotate_heads(parts, how, position);
     cache_store(keys, rotated[1], position);
     cache_store(values, rotated[2], position);

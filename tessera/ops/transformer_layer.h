@@ -33,13 +33,16 @@ struct HeadOptions {
   std::optional<Array> bias = {};     ///< f32, added to queries, keys and values: ((heads + 2 key_heads) head_size,)
   /// Both or none: rms_norm before the rotation, of each head (head_size,) or of all heads together (heads head_size,).
   std::optional<Array> query_norm = {}, key_norm = {};
+  std::optional<Array> value_norm = {};  ///< (head_size,): rms_norm of each head of values
   float epsilon = 1e-5f;
 };
 /// The columns of `parts` together are the queries, keys and values of each token; each of the three is inside one
 /// part. Returns them as (tokens, heads or key heads, head size), after biases, norms and the rotation.
 std::array<Array, 3> rotate_heads(std::span<const Array> parts, const HeadOptions& how, const Position& position);
-/// The same in one kernel where possible. Stores keys and values in a cache as cache_store does, and returns the
-/// queries (tokens, heads, head size).
+/// Returns the first of these arrays. `parts` need not have keys and values.
+Array rotate_queries(std::span<const Array> parts, const HeadOptions& how, const Position& position);
+/// Does what rotate_heads does, in one kernel where possible. Stores keys and values in a cache as cache_store does,
+/// and returns the queries (tokens, heads, head size).
 Array rotate_and_store(std::span<const Array> parts, const HeadOptions& how, const Position& position, Array& keys,
                        Array& values);
 

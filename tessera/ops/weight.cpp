@@ -47,7 +47,7 @@ void check_device_match(const char* operation, const Array& a, const Weight& w) 
 
 std::uint64_t Weight::bytes() const {
   std::uint64_t n = 0;
-  for (const Array& p : parts_) n += p.bytes();
+  for (const Array& p : own_parts()) n += p.bytes();
   return n;
 }
 

@@ -15,27 +15,35 @@ namespace tessera {
 /// Formats of weights in files, with the block layouts of ggml. A block has 32 numbers with an f16 scale, and in some
 /// formats a minimum. Blocks of the K formats and of iq4_xs have 256 numbers, and 4-bit, 6-bit or 8-bit factors of the
 /// scale for each 32 or 16 numbers. q8_0 stores signed bytes; iq4_nl and iq4_xs store 4-bit indices into a table of 16
-/// values. mxfp4 stores 4-bit floats, and the scale is a power of two. See ggml-common.h of
-/// https://github.com/ggml-org/ggml, and weight_formats.cpp.
+/// values. mxfp4 stores 4-bit floats, and the scale is a power of two. The IQ1, IQ2 and IQ3 formats store indices into
+/// tables of 8 or 4 numbers, and signs. See ggml-common.h of https://github.com/ggml-org/ggml, and weight_formats.cpp.
 enum class WeightFormat : std::uint8_t {
-  f32,     ///< 32-bit floats
-  f16,     ///< 16-bit floats
-  bf16,    ///< bfloat16
-  q8_0,    ///< 8 bits
-  q4_0,    ///< 4 bits
-  q4_1,    ///< 4 bits and a minimum
-  q5_0,    ///< 5 bits
-  q5_1,    ///< 5 bits and a minimum
-  iq4_nl,  ///< 4-bit indices
-  q4_K,    ///< 4 bits and a minimum; factors of 32 numbers
-  q5_K,    ///< 5 bits and a minimum; factors of 32 numbers
-  q6_K,    ///< 6 bits; factors of 16 numbers
-  q2_K,    ///< 2 bits and a minimum; factors of 16 numbers
-  q3_K,    ///< 3 bits; factors of 16 numbers
-  iq4_xs,  ///< 4-bit indices; factors of 32 numbers
-  mxfp4    ///< 4-bit floats; the scale is a power of two
+  f32,      ///< 32-bit floats
+  f16,      ///< 16-bit floats
+  bf16,     ///< bfloat16
+  q8_0,     ///< 8 bits
+  q4_0,     ///< 4 bits
+  q4_1,     ///< 4 bits and a minimum
+  q5_0,     ///< 5 bits
+  q5_1,     ///< 5 bits and a minimum
+  iq4_nl,   ///< 4-bit indices
+  q4_K,     ///< 4 bits and a minimum; factors of 32 numbers
+  q5_K,     ///< 5 bits and a minimum; factors of 32 numbers
+  q6_K,     ///< 6 bits; factors of 16 numbers
+  q2_K,     ///< 2 bits and a minimum; factors of 16 numbers
+  q3_K,     ///< 3 bits; factors of 16 numbers
+  iq4_xs,   ///< 4-bit indices; factors of 32 numbers
+  mxfp4,    ///< 4-bit floats; the scale is a power of two
+  iq3_xxs,  ///< 8-bit indices of 4 numbers; factors of 32 numbers
+  iq3_s,    ///< 9-bit indices of 4 numbers; factors of 32 numbers
+  iq2_xxs,  ///< 8-bit indices of 8 numbers; factors of 32 numbers
+  iq2_xs,   ///< 9-bit indices of 8 numbers; factors of 16 numbers
+  iq2_s,    ///< 10-bit indices of 8 numbers; factors of 16 numbers
+  iq1_s,    ///< 11-bit indices of 8 numbers; factors of 32 numbers
+  iq1_m,    ///< 11-bit indices of 8 numbers; factors of 16 numbers
+  tq2_0     ///< -1, 0 and 1
 };
-inline constexpr std::size_t weight_format_count = 16;  ///< The number of formats.
+inline constexpr std::size_t weight_format_count = 24;  ///< The number of formats.
 /// The name of a format, as in ggml.
 std::string_view weight_format_name(WeightFormat format);
 
@@ -102,11 +110,12 @@ class Weight {
   WeightFormat format() const { return format_; }
   /// The device it was packed for.
   Device device() const { return parts_.at(0).device(); }
-  std::uint64_t bytes() const;  ///< size on the device
+  std::uint64_t bytes() const;  ///< size on the device, without the codebook that weights of a format share
   /// The packed arrays; WeightSpec in kernels.h describes their layout.
   const std::vector<Array>& parts() const { return parts_; }
 
  private:
+  std::span<const Array> own_parts() const;  ///< without the codebook, which weights share
   /// `from(offset, bytes, room)` returns the address of these bytes. It may use `room` as a buffer. It is called from
   /// several threads.
   using From = Callback<const std::byte*(std::uint64_t offset, std::size_t bytes, std::vector<std::byte>& room)>;

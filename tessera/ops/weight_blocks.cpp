@@ -155,7 +155,7 @@ void dequantize_q6_K(const std::byte* b, float* out) {
   }
 }
 
-// In q2_K and q3_K, bits 2 j and 2 j + 1 of 32 bytes belong to part j of 128 numbers.
+// In q2_K, q3_K and tq2_0, bits 2 j and 2 j + 1 of 32 bytes belong to part j of 128 numbers.
 static int bit_pair(const std::byte* bytes, std::size_t i) {
   return byte_at(bytes, i / 128 * 32 + i % 32) >> 2 * (i / 32 % 4) & 3;
 }
@@ -176,6 +176,11 @@ void dequantize_q3_K(const std::byte* b, float* out) {
     const int high = byte_at(b, i % 32) >> i / 32 & 1;
     out[i] = step * static_cast<float>((bit_pair(b + 32, i) | high << 2) - 4);
   }
+}
+
+void dequantize_tq2_0(const std::byte* b, float* out) {
+  const float d = half_at(b + 64);
+  for (std::size_t i = 0; i < 256; ++i) out[i] = static_cast<float>(bit_pair(b, i) - 1) * d;
 }
 
 void dequantize_iq4_xs(const std::byte* b, float* out) {
@@ -222,6 +227,14 @@ Decode decode_of(WeightFormat format) {
     case WeightFormat::q3_K: return dequantize_q3_K;
     case WeightFormat::iq4_xs: return dequantize_iq4_xs;
     case WeightFormat::mxfp4: return dequantize_mxfp4;
+    case WeightFormat::iq3_xxs: return dequantize_iq3_xxs;
+    case WeightFormat::iq3_s: return dequantize_iq3_s;
+    case WeightFormat::iq2_xxs: return dequantize_iq2_xxs;
+    case WeightFormat::iq2_xs: return dequantize_iq2_xs;
+    case WeightFormat::iq2_s: return dequantize_iq2_s;
+    case WeightFormat::iq1_s: return dequantize_iq1_s;
+    case WeightFormat::iq1_m: return dequantize_iq1_m;
+    case WeightFormat::tq2_0: return dequantize_tq2_0;
   }
   return nullptr;
 }

@@ -53,7 +53,8 @@ BlockQ8_0 quantize_q8_0(std::span<const float, 32> x);
 BlockQ4_0 quantize_q4_0(std::span<const float, 32> x);
 void dequantize(const BlockQ8_0& block, std::span<float, 32> out);
 void dequantize(const BlockQ4_0& block, std::span<float, 32> out);
-// Decode one block in the layout of files. A block has 32 numbers, or 256 in iq4_xs and the K formats.
+// Decode one block in the layout of files. A block has 32 numbers, or 256 in the K, TQ, IQ1, IQ2 and IQ3
+// formats and in iq4_xs.
 void dequantize_q4_1(const std::byte* block, float* out);    ///< 20 bytes
 void dequantize_q5_0(const std::byte* block, float* out);    ///< 22 bytes
 void dequantize_q5_1(const std::byte* block, float* out);    ///< 24 bytes
@@ -65,6 +66,15 @@ void dequantize_q6_K(const std::byte* block, float* out);    ///< 210 bytes
 void dequantize_q2_K(const std::byte* block, float* out);    ///< 84 bytes
 void dequantize_q3_K(const std::byte* block, float* out);    ///< 110 bytes
 void dequantize_iq4_xs(const std::byte* block, float* out);  ///< 136 bytes
+void dequantize_tq2_0(const std::byte* block, float* out);   ///< 66 bytes
+// codebook_blocks.cpp
+void dequantize_iq3_xxs(const std::byte* block, float* out);  ///< 98 bytes
+void dequantize_iq3_s(const std::byte* block, float* out);    ///< 110 bytes
+void dequantize_iq2_xxs(const std::byte* block, float* out);  ///< 66 bytes
+void dequantize_iq2_xs(const std::byte* block, float* out);   ///< 74 bytes
+void dequantize_iq2_s(const std::byte* block, float* out);    ///< 82 bytes
+void dequantize_iq1_s(const std::byte* block, float* out);    ///< 50 bytes
+void dequantize_iq1_m(const std::byte* block, float* out);    ///< 56 bytes
 
 /// Decodes whole blocks in the layout of files. `data` need not be aligned.
 std::vector<float> dequantize(WeightFormat format, std::span<const std::byte> data);

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 
+#include "tessera/ops/codebooks.h"
 #include "tessera/ops/weight_blocks.h"
 
 namespace tessera::ops {
@@ -154,6 +155,11 @@ void unpack_q3_K(const std::byte* b, UnpackedBlock& out) {
   }
 }
 
+void unpack_tq2_0(const std::byte* b, UnpackedBlock& out) {
+  out.scale = half_at(b + 64);
+  bit_pairs(b, 0, out);
+}
+
 // Unpacks scale, minimum and factors of q4_K and q5_K. These formats subtract the minimum, so the packed minimum is
 // negated.
 void unpack_factors(const std::byte* b, UnpackedBlock& out) {
@@ -235,6 +241,7 @@ constexpr WeightLayout table[] = {
      .bits = 4,
      .minimum = true,
      .factor = 32,
+     .factors = 8,
      .unpack = unpack_q4_K},
     {.format = WeightFormat::q5_K,
      .name = "q5_K",
@@ -243,6 +250,7 @@ constexpr WeightLayout table[] = {
      .bits = 5,
      .minimum = true,
      .factor = 32,
+     .factors = 8,
      .unpack = unpack_q5_K},
     {.format = WeightFormat::q6_K,
      .name = "q6_K",
@@ -251,6 +259,7 @@ constexpr WeightLayout table[] = {
      .bits = 6,
      .offset = 32,
      .factor = 16,
+     .factors = 8,
      .scale_at = 208,
      .unpack = unpack_q6_K},
     {.format = WeightFormat::q2_K,
@@ -260,6 +269,7 @@ constexpr WeightLayout table[] = {
      .bits = 2,
      .minimum = true,
      .factor = 16,
+     .factors = 8,
      .scale_at = 80,
      .unpack = unpack_q2_K},
     {.format = WeightFormat::q3_K,
@@ -269,6 +279,7 @@ constexpr WeightLayout table[] = {
      .bits = 3,
      .offset = 4,
      .factor = 16,
+     .factors = 8,
      .scale_at = 108,
      .unpack = unpack_q3_K},
     {.format = WeightFormat::iq4_xs,
@@ -279,6 +290,7 @@ constexpr WeightLayout table[] = {
      .offset = iq4_nl_offset,
      .codes = Codes::iq4_nl,
      .factor = 32,
+     .factors = 8,
      .unpack = unpack_iq4_xs},
     {.format = WeightFormat::mxfp4,
      .name = "mxfp4",
@@ -289,6 +301,89 @@ constexpr WeightLayout table[] = {
      .codes = Codes::e2m1,
      .scale = DType::bf16,
      .unpack = unpack_mxfp4},
+    {.format = WeightFormat::iq3_xxs,
+     .name = "iq3_xxs",
+     .columns = 256,
+     .bytes = 98,
+     .bits = 3,
+     .offset = 64,
+     .factor = 32,
+     .codebook = true,
+     .unit = 0.25f,
+     .unpack = unpack_iq3_xxs},
+    {.format = WeightFormat::iq3_s,
+     .name = "iq3_s",
+     .columns = 256,
+     .bytes = 110,
+     .bits = 3,
+     .offset = 15,
+     .factor = 32,
+     .factors = 8,
+     .codebook = true,
+     .unpack = unpack_iq3_s},
+    {.format = WeightFormat::iq2_xxs,
+     .name = "iq2_xxs",
+     .columns = 256,
+     .bytes = 66,
+     .bits = 2,
+     .offset = 64,
+     .factor = 32,
+     .codebook = true,
+     .unit = 0.125f,
+     .unpack = unpack_iq2_xxs},
+    {.format = WeightFormat::iq2_xs,
+     .name = "iq2_xs",
+     .columns = 256,
+     .bytes = 74,
+     .bits = 2,
+     .offset = 64,
+     .factor = 16,
+     .factors = 8,
+     .codebook = true,
+     .unit = 0.125f,
+     .unpack = unpack_iq2_xs},
+    {.format = WeightFormat::iq2_s,
+     .name = "iq2_s",
+     .columns = 256,
+     .bytes = 82,
+     .bits = 2,
+     .offset = 64,
+     .factor = 16,
+     .factors = 8,
+     .codebook = true,
+     .unit = 0.125f,
+     .unpack = unpack_iq2_s},
+    {.format = WeightFormat::iq1_s,
+     .name = "iq1_s",
+     .columns = 256,
+     .bytes = 50,
+     .bits = 1,
+     .offset = 9,
+     .factor = 32,
+     .factors = 8,
+     .codebook = true,
+     .unit = 0.125f,
+     .unpack = unpack_iq1_s},
+    {.format = WeightFormat::iq1_m,
+     .name = "iq1_m",
+     .columns = 256,
+     .bytes = 56,
+     .bits = 1,
+     .offset = 9,
+     .factor = 16,
+     .factors = 12,
+     .codebook = true,
+     .unit = 0.125f,
+     .scale_at = 54,  // of its four highest bits
+     .unpack = unpack_iq1_m},
+    {.format = WeightFormat::tq2_0,
+     .name = "tq2_0",
+     .columns = 256,
+     .bytes = 66,
+     .bits = 2,
+     .offset = 1,
+     .scale_at = 64,
+     .unpack = unpack_tq2_0},
 };
 static_assert([] {
   for (std::size_t i = 0; i < std::size(table); ++i)

@@ -26,7 +26,7 @@ struct UnpackedBlock {
   /// - Codes: word i contains bit i of all codes, in the order of a fifth bit.
   std::uint32_t words[8][8];
   std::uint16_t scale, minimum;  ///< f16, or bf16 in mxfp4
-  std::uint16_t factors[8];      ///< one for each part
+  std::uint16_t factors[12];     ///< one for each part; formats with a codebook: see codebook_kernels.cpp
 };
 
 /// A quantised number q is unsigned. Its value is `scale * (q - offset)`, or `scale * q + minimum` in formats with a
@@ -37,7 +37,9 @@ struct WeightLayout {
   std::uint32_t columns;       ///< columns of a block in a file; a block has one scale
   std::uint32_t bytes;         ///< bytes of a block in a file
   DType element = DType::u32;  ///< dtype of unquantised weights; u32 means quantised
-  std::uint32_t bits = 0;      ///< bits of a quantised number: 2 to 6 or 8; equals the number of words for 32 numbers
+  /// Bits of a quantised number, 2 to 6 or 8, which equals the number of words for 32 numbers. With a codebook: the
+  /// number of words.
+  std::uint32_t bits = 0;
   std::int32_t offset = 0;
   Codes codes = Codes::none;  ///< the 4 bits are a code instead of a number
   bool minimum = false;
@@ -47,7 +49,11 @@ struct WeightLayout {
   /// - 16: one byte for each half of 32 columns: signed, or with a minimum, 4 bits for the scale and then 4 for the
   ///   minimum.
   /// - 0: there are no factors.
+  /// Formats with a codebook have factors 2 n + 1, and n is stored as described in codebook_kernels.cpp.
   std::uint32_t factor = 0;
+  std::uint32_t factors = 0;   ///< 16-bit numbers of a block that contain factors, stored separately from the words
+  bool codebook = false;       ///< words contain indices into a codebook (codebooks.h)
+  float unit = 1;              ///< with a codebook: scales are multiplied by this number
   std::uint32_t scale_at = 0;  ///< offset of the scale in a block of a file; a minimum follows it
   /// The dtype of packed scales. bf16: in a file, the scale is one byte, its exponent.
   DType scale = DType::f16;

@@ -16,7 +16,71 @@ ir::Value signed_byte(ir::Value word, bool upper) {
   return ir::cast(DType::f32, ir::bitcast(DType::i32, word << word_literal(upper ? 16 : 24)) >> 24);
 }
 
+/// The bits of 32 values, lowest first, from the bits of their codes.
+std::array<ir::Value, 8> value_bits(Codes codes, ir::Value a, ir::Value b, ir::Value c, ir::Value d) {
+  if (codes == Codes::iq4_nl) return iq4_nl_circuit(a, b, c, d);
+  const std::array<ir::Value, 5> five = e2m1_circuit(a, b, c, d);
+  const ir::Value zero = word_literal(0);
+  return {five[0], five[1], five[2], five[3], five[4], zero, zero, zero};
+}
+
 }  // namespace
+
+std::vector<ir::Value> PackedWeight::numbers(ir::Value part, ir::Value lane) const {
+  if (layout.codebook) return codebook_numbers(*this, part, lane);
+  std::vector<ir::Value> w;
+  for (int i = 0; i < static_cast<int>(layout.bits); ++i) w.push_back(word(part, i, lane));
+  if (layout.bits == 8) return w;
+  if (layout.codes != Codes::none) return bytes_of_bits(value_bits(layout.codes, w[0], w[1], w[2], w[3]));
+  std::vector<ir::Value> out;
+  const auto shifted = [](ir::Value v, int left) {
+    if (left == 0) return v;
+    return left > 0 ? v << word_literal(static_cast<std::uint32_t>(left))
+                    : v >> word_literal(static_cast<std::uint32_t>(-left));
+  };
+  if (layout.bits <= 3) {
+    for (int i = 0; i < 8; ++i) {
+      const ir::Value low = shifted(w[static_cast<std::size_t>(i / 4)], -2 * (i % 4)) & word_literal(0x03030303);
+      out.push_back(layout.bits == 2 ? low : low | (shifted(w[2], 2 - i) & word_literal(0x04040404)));
+    }
+    return out;
+  }
+  const ir::Value low = word_literal(0x0f0f0f0f);
+  for (std::size_t i = 0; i < 8; ++i) out.push_back(i < 4 ? w[i] & low : (w[i - 4] >> word_literal(4)) & low);
+  for (int i = 0; i < 8; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    if (layout.bits == 5) out[at] = out[at] | (shifted(w[4], 4 - i) & word_literal(0x10101010));
+    if (layout.bits == 6) out[at] = out[at] | (shifted(w[4 + at / 4], 4 - 2 * (i % 4)) & word_literal(0x30303030));
+  }
+  return out;
+}
+
+ir::Value PackedWeight::number(ir::Value part, ir::Value j, ir::Value lane) const {
+  if (layout.codebook) return codebook_number(*this, part, j, lane);
+  const auto bits_of = [&](ir::Value from, ir::Value shift, std::uint32_t mask) {
+    return (from >> ir::cast(DType::u32, shift)) & word_literal(mask);
+  };
+  const ir::Value byte = j % 4 * 8;
+  if (layout.codes != Codes::none) {
+    const auto bit = [&](int i) {
+      return word(part, ir::index_literal(i), lane) >> ir::cast(DType::u32, byte + j / 4);
+    };
+    const auto bits = value_bits(layout.codes, bit(0), bit(1), bit(2), bit(3));
+    ir::Value out = bits[0] & word_literal(1);
+    for (std::uint32_t i = 1; i < 8; ++i) out = out | (bits[i] & word_literal(1)) << word_literal(i);
+    return out;
+  }
+  if (layout.bits == 8) return bits_of(word(part, j / 4, lane), byte, 255);
+  if (layout.bits <= 3) {
+    const ir::Value pair = bits_of(word(part, j / 16, lane), byte + j / 4 % 4 * 2, 3);
+    if (layout.bits == 2) return pair;
+    return pair | bits_of(word(part, ir::index_literal(2), lane), byte + j / 4, 1) << 2;
+  }
+  const ir::Value low = bits_of(word(part, j % 16 / 4, lane), byte + j / 16 * 4, 15);
+  if (layout.bits == 5) return low | bits_of(word(part, ir::index_literal(4), lane), byte + j / 4, 1) << 4;
+  if (layout.bits == 6) return low | bits_of(word(part, j / 16 + 4, lane), byte + j / 4 % 4 * 2, 3) << 4;
+  return low;
+}
 
 WeightPart scaled_part(const WeightLayout& f, std::vector<ir::Value> words, ir::Value scale, ir::Value minimum,
                        ir::Value factor) {
@@ -33,11 +97,18 @@ WeightPart scaled_part(const WeightLayout& f, std::vector<ir::Value> words, ir::
   return out;
 }
 
-WeightPart part_of(const PackedWeight& weight, ir::Value part, ir::Value lane) {
+WeightPart scales_of(const PackedWeight& weight, ir::Value part, ir::Value lane) {
   const WeightLayout& f = weight.layout;
-  std::vector<ir::Value> words = weight.numbers(part, lane);
+  if (f.codebook) return codebook_scales(weight, part, lane);
   const ir::Value scale = weight.scale(part, lane), minimum = f.minimum ? weight.scale(part, lane, 1) : ir::Value();
-  return scaled_part(f, std::move(words), scale, minimum, f.factor != 0 ? weight.factor(part, lane) : ir::Value());
+  return scaled_part(f, {}, scale, minimum, f.factor != 0 ? weight.factor(part, lane) : ir::Value());
+}
+
+WeightPart part_of(const PackedWeight& weight, ir::Value part, ir::Value lane) {
+  std::vector<ir::Value> words = weight.numbers(part, lane);
+  WeightPart out = scales_of(weight, part, lane);
+  out.words = std::move(words);
+  return out;
 }
 
 void add_part(const WeightSpec& weight, const WeightPart& w, const ir::BufferRef& x, const std::vector<ir::Value>& x_at,
@@ -255,15 +326,12 @@ ir::Function trace_gather(const GatherSpec& spec) {
     value = weight.element(group * columns + k, lane);
   } else {
     const ir::Value part = group * (columns / 32) + k / 32, j = k % 32;
-    ir::Value scale = weight.scale(part, lane), minimum;
-    if (f.minimum) minimum = weight.scale(part, lane, 1);
-    if (f.factor != 0) {
-      const WeightPart scaled = scaled_part(f, {}, scale, minimum, weight.factor(part, lane));
-      const auto of_half = [&](ir::Value first, ir::Value second) {
-        return second.valid() ? ir::select(j < 16, first, second) : first;
-      };
-      scale = of_half(scaled.scale, scaled.second), minimum = of_half(scaled.minimum, scaled.second_minimum);
-    }
+    const WeightPart scales = scales_of(weight, part, lane);
+    const auto of_half = [&](ir::Value first, ir::Value second) {
+      return second.valid() ? ir::select(j < 16, first, second) : first;
+    };
+    const ir::Value scale = of_half(scales.scale, scales.second),
+                    minimum = of_half(scales.minimum, scales.second_minimum);
     value = ir::cast(DType::f32, ir::bitcast(DType::i32, weight.number(part, j, lane)) - f.offset) * scale;
     if (f.minimum) value = value + minimum;
   }

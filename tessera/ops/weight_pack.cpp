@@ -10,6 +10,7 @@
 #include "tessera/device/memory/staging.h"
 #include "tessera/device/placement/dry_run.h"
 #include "tessera/executor/executor.h"
+#include "tessera/ops/codebooks.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/weight_blocks.h"
 
@@ -33,7 +34,7 @@ std::vector<Part> parts_of(const ops::WeightLayout& f, std::int64_t rows, std::i
   std::vector<Part> parts = {
       {DType::u32, {groups, columns / 32 * f.bits, group}, ""},
       {ops::scale_dtype(tiles, f.format), {groups, columns / f.columns * f.scales(), group}, " (scales)"}};
-  if (f.factor != 0) parts.push_back({DType::u16, {groups, columns / 32, group}, " (factors)"});
+  if (f.factors != 0) parts.push_back({DType::u16, {groups, columns / f.columns * f.factors, group}, " (factors)"});
   return parts;
 }
 
@@ -154,9 +155,9 @@ struct PackedBlocks {
     if (layout.minimum)
       for (std::size_t i = 0; i < lanes; ++i)
         scales[(block * 2 + 1) * group + lane + i] = scale_of<Scale>(u[i].minimum);
-    if (layout.factor != 0)
-      for (std::size_t part = 0; part < parts; ++part)
-        for (std::size_t i = 0; i < lanes; ++i) factors[(block * parts + part) * group + lane + i] = u[i].factors[part];
+    for (std::size_t n = 0; n < layout.factors; ++n)
+      for (std::size_t i = 0; i < lanes; ++i)
+        factors[(block * layout.factors + n) * group + lane + i] = u[i].factors[n];
   }
   void turn(const ops::UnpackedBlock* u, std::size_t part, std::size_t w, std::uint32_t* to) const {
     Four a[4], b[4];
@@ -200,6 +201,7 @@ void pack_blocks(const Piece& p, const ops::WeightLayout& f, std::byte* words, s
   const PackedBlocks<Scale> out{f, p.group, reinterpret_cast<std::uint32_t*>(words), reinterpret_cast<Scale*>(scales),
                                 reinterpret_cast<std::uint16_t*>(factors)};
   switch (f.bits) {
+    case 1: return pack_blocks<Scale, 1>(p, out);
     case 2: return pack_blocks<Scale, 2>(p, out);
     case 3: return pack_blocks<Scale, 3>(p, out);
     case 4: return pack_blocks<Scale, 4>(p, out);
@@ -224,8 +226,13 @@ Weight Weight::slice_rows(std::int64_t first, std::int64_t count) const {
                       .wrong = "the rows must be whole groups inside of the weight"});
   Weight w;
   w.format_ = format_, w.rows_ = count, w.columns_ = columns_;
-  for (const Array& p : parts_) w.parts_.push_back(p.slice(0, first / group, (first + count) / group));
+  for (const Array& p : own_parts()) w.parts_.push_back(p.slice(0, first / group, (first + count) / group));
+  if (own_parts().size() < parts_.size()) w.parts_.push_back(parts_.back());
   return w;
+}
+
+std::span<const Array> Weight::own_parts() const {
+  return std::span(parts_).first(parts_.size() - (ops::layout_of(format_).codebook ? 1 : 0));
 }
 
 std::string_view weight_format_name(WeightFormat f) { return ops::layout_of(f).name; }
@@ -333,6 +340,7 @@ Weight Weight::pack_from(const From& from, WeightFormat format, std::uint64_t by
             : std::pair(Storage::allocate(device, p.bytes(), label.empty() ? label : label + p.what), std::uint64_t{0});
     w.parts_.push_back(Array::wrap(std::move(storage), p.dtype, p.shape, offset));
   }
+  if (f.codebook) w.parts_.push_back(ops::codebook_on(format, device));
   if (!holds_data(device)) return w;
 
   // Packs groups [first, first + count) to the addresses of each part.

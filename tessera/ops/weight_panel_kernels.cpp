@@ -70,7 +70,7 @@ ir::Function trace_linear_panel(const LinearPanelSpec& spec) {
     ir::if_(spec.tiles > spec.depth ? is_there && tile < depth : is_there, [&] {
       ir::Value all = ahead.get();
       for (std::uint32_t i = 0; i < f.bits; ++i) all = all ^ weight.word(part, ir::index_literal(i), lane);
-      if (f.factor != 0) all = all ^ weight.factor(part, lane);
+      if (f.factors != 0) all = all ^ weight.factor(part, lane);
       ahead.set(all);
     });
   };

@@ -151,6 +151,7 @@ std::optional<LinearTileSpec> choose_linear_tile(const Tiles& tiles, const Weigh
   if (!units || weight.group != tile_group_rows || tokens < least_tokens) return std::nullopt;
   if (tiles.subgroup != 32 && tiles.subgroup != 64) return std::nullopt;
   if (!f.quantised() && columns % 8 != 0) return std::nullopt;  // activations are copied by 16 bytes
+  if (f.codebook) return std::nullopt;
   const std::int64_t wanted = std::max<std::int64_t>(1, std::int64_t{tiles.compute_units} * 3 / 4);
   LinearTileSpec s{weight};
   s.subgroup = tiles.subgroup;

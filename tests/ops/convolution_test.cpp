@@ -341,5 +341,28 @@ TEST_P(OnEveryDevice, ConvolutionRejectsInvalidArguments) {
                       {"the number of windows does not match"});
 }
 
+TEST_P(OnEveryDevice, ConvolveMatchesPlainLoops) {
+  for (const auto& [n, k] :
+       {std::pair<std::int64_t, std::int64_t>{1, 1}, {5, 1}, {5, 2}, {5, 3}, {3, 7}, {4, 4}, {100, 31}}) {
+    SCOPED_TRACE(std::to_string(n) + ", " + std::to_string(k));
+    const std::vector<std::int32_t> x = integers(n), y = integers(k);
+    std::vector<std::int32_t> full(static_cast<std::size_t>(n + k - 1));
+    for (std::size_t i = 0; i < x.size(); ++i)
+      for (std::size_t j = 0; j < y.size(); ++j) full[i + j] += x[i] * y[j];
+    // NumPy's documentation: `same` has max(n, k) elements in the middle, `valid` those of complete overlap.
+    const auto least = static_cast<std::ptrdiff_t>(std::min(n, k)), most = static_cast<std::ptrdiff_t>(std::max(n, k));
+    const std::vector<std::int32_t> same(full.begin() + (least - 1) / 2, full.begin() + (least - 1) / 2 + most),
+        valid(full.begin() + least - 1, full.begin() + most);
+    const Array a = Array::from(x), v = Array::from(y);
+    EXPECT_EQ(convolve(a, v).to_vector<std::int32_t>(), full);
+    EXPECT_EQ(convolve(a, v, ConvolvedPart::same).to_vector<std::int32_t>(), same);
+    EXPECT_EQ(convolve(a, v, ConvolvedPart::valid).to_vector<std::int32_t>(), valid);
+    const auto floats = convolve(a.astype(DType::f32), v, ConvolvedPart::same).to_vector<float>();
+    for (std::size_t i = 0; i < same.size(); ++i) EXPECT_EQ(floats[i], static_cast<float>(same[i])) << i;
+  }
+  test::expect_throw<ShapeError>([] { convolve(Array::ones({0}), Array::ones({2})); }, {"convolve", "(0,)"});
+  test::expect_throw<ShapeError>([] { convolve(Array::ones({2, 2}), Array::ones({2})); }, {"(2, 2)"});
+}
+
 }  // namespace
 }  // namespace tessera

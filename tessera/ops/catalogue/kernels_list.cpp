@@ -7,6 +7,7 @@
 #include "tessera/ops/experts.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/layer_kernels.h"
+#include "tessera/ops/recurrent_kernels.h"
 #include "tessera/ops/row_kernels.h"
 #include "tessera/ops/sparse_row_kernel.h"
 #include "tessera/ops/top_k_kernels.h"
@@ -59,8 +60,9 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
       add("embedding_rows_" + format + "_" + text(ids), trace_gather({weight, ids}));
   }
 
-  for (const bool unnormalised : {false, true})
-    add(unnormalised ? "choose_experts_unnormalised" : "choose_experts", trace_choose_experts({unnormalised}));
+  add("choose_experts", trace_choose_experts({}));
+  add("choose_experts_unnormalised", trace_choose_experts({ExpertWeights::softmax_of_all}));
+  add("choose_experts_sigmoid_bias", trace_choose_experts({ExpertWeights::sigmoid, true}));
   for (const bool placed : {false, true})
     add(placed ? "combine_experts_placed" : "combine_experts", trace_combine_experts({placed}));
 
@@ -221,7 +223,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
         add("rotary_" + text(t) + (pairs == RotaryPairs::adjacent ? "_adjacent" : "_halves") +
                 (more ? "_partial_factors" : ""),
             trace_rotary({t, pairs, more, more}));
-    for (DType cache : {DType::f32, DType::f16})
+    for (DType cache : {DType::f32, DType::f16, DType::i8})
       add("cache_store_" + text(t) + "_" + text(cache), trace_cache_store({t, cache}));
   }
   const std::uint32_t row_threads = std::min(tiles.block_limit, 64u);
@@ -232,10 +234,11 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
     add("softmax_backward" + form(s), trace_softmax_backward(s));
     add("rms_norm_backward" + form(s), trace_rms_norm_backward(s));
   }
-  for (DType cache : {DType::f32, DType::f16})
+  for (DType cache : {DType::f32, DType::f16, DType::i8})
     for (std::int64_t head_size : {64, 80})
       for (std::int64_t tokens : {1, 64})
         for (bool in_memory : {false, true}) {
+          if (cache == DType::i8 && head_size % 32 != 0) continue;
           AttentionSpec s = choose_attention(tiles, cache, head_size, tokens, 4);
           s.in_memory = in_memory;
           ir::Function fn = trace_attention(s);
@@ -243,9 +246,9 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
               fn.name + "_" + text(cache) + "_" + std::to_string(head_size) + (in_memory ? "_recorded" : "");
           add(std::move(name), std::move(fn));
         }
-  for (const DType cache : {DType::f32, DType::f16}) {
+  for (const DType cache : {DType::f32, DType::f16, DType::i8}) {
     for (const bool groups : {false, true}) {
-      const std::int64_t head_size = cache == DType::f16 ? 128 : 80;
+      const std::int64_t head_size = cache == DType::f32 ? 80 : 128;
       if (groups && !can_group_tokens(tiles, head_size)) continue;
       PagedAttentionSpec s = choose_paged_attention(tiles, cache, head_size, 4, groups);
       s.window = s.cap = s.sinks = cache == DType::f16;
@@ -257,6 +260,8 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
       add("paged_store_" + text(cache) + (transposed ? "_keys" : "_values"),
           trace_paged_store({DType::f32, cache, transposed}));
   }
+  add("causal_convolution", trace_causal_convolution({4}));
+  add("gated_delta_rule", trace_gated_delta_rule({128}));
   for (const std::uint32_t head_size : {64u, 256u})
     for (const DType query : {DType::f32, DType::f16})
       if (auto s = choose_attention_tile(tiles, query, DType::f16, head_size, 64)) {
@@ -300,7 +305,7 @@ std::vector<CatalogueKernel> kernel_catalogue(Device device) {
   for (RotaryPairs pairs : {RotaryPairs::adjacent, RotaryPairs::halves})
     add(pairs == RotaryPairs::adjacent ? "rotary_adjacent_recorded" : "rotary_halves_recorded",
         trace_rotary({DType::f32, pairs, false, false, true}));
-  for (DType cache : {DType::f32, DType::f16})
+  for (DType cache : {DType::f32, DType::f16, DType::i8})
     add("cache_store_" + text(cache) + "_recorded", trace_cache_store({DType::f32, cache, true}));
   for (WindowSpec::Kind kind : {WindowSpec::gather, WindowSpec::fold, WindowSpec::unpool, WindowSpec::largest,
                                 WindowSpec::positions, WindowSpec::mean, WindowSpec::spread})
