@@ -37,6 +37,7 @@ FAMILIES = {
     "gpt-2": [GPT2],
     "llama-bpe": [llama3(r"\p{N}{1,3}")],
     "qwen2": [llama3(r"\p{N}")],
+    "qwen35": [llama3(r"\p{N}").replace(r"]?\p{L}+", r"]?[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")],
     "tekken": [o200k("", r"\p{N}")],
     "gpt-4o": [o200k(CONTRACTIONS + "?", r"\p{N}{1,3}")],
     "smollm": [r"\p{N}", GPT2],

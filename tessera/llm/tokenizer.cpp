@@ -21,7 +21,7 @@ namespace {
 
 // Tokens that end a turn or a document in common models. They are needed because some files do not list all of their
 // end tokens in the metadata.
-constexpr std::array<std::string_view, 15> end_texts = {"<|eot_id|>",
+constexpr std::array<std::string_view, 17> end_texts = {"<|eot_id|>",
                                                         "<|eom_id|>",
                                                         "<|end_of_text|>",
                                                         "<|endoftext|>",
@@ -35,13 +35,22 @@ constexpr std::array<std::string_view, 15> end_texts = {"<|eot_id|>",
                                                         "<|return|>",
                                                         "<|call|>",
                                                         "<end_of_utterance>",
+                                                        "<turn|>",
+                                                        "<|tool_response>",
                                                         "<｜end▁of▁sentence｜>"};
-// Tokens for code completion (fill in the middle), which must not be produced from user text.
-constexpr std::array<std::string_view, 26> gap_texts = {
-    "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>",       "▁<PRE>", "<|code_prefix|>",
-    "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>",  "<SUF>",       "▁<SUF>", "<|code_suffix|>",
-    "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>",   "<MID>",       "▁<MID>", "<|code_middle|>",
-    "<|fim_pad|>",    "<fim-pad>",    "<fim_pad>",    "<|fim_repo|>",    "<|file_sep|>"};
+// Tokens for code completion (fill in the middle), which must not be produced from user text: those before the parts of
+// a text in the order of FillTokens, and those that end the generated part.
+constexpr std::array<std::array<std::string_view, 7>, 3> fill_texts = {
+    {{"<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>"},
+     {"<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>", "<|code_suffix|>"},
+     {"<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>", "<|code_middle|>"}}};
+constexpr std::array<std::string_view, 5> fill_end_texts = {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<|fim_repo|>",
+                                                            "<|file_sep|>"};
+// The keys of these tokens, and those of older files.
+constexpr std::array<std::array<const char*, 2>, 3> fill_keys = {
+    {{"tokenizer.ggml.fim_pre_token_id", "tokenizer.ggml.prefix_token_id"},
+     {"tokenizer.ggml.fim_suf_token_id", "tokenizer.ggml.suffix_token_id"},
+     {"tokenizer.ggml.fim_mid_token_id", "tokenizer.ggml.middle_token_id"}}};
 
 bool overlaps(std::span<const EncodeOptions::Range> ranges, std::size_t begin, std::size_t end) {
   return std::any_of(ranges.begin(), ranges.end(), [&](const auto& r) { return r.begin < end && begin < r.end; });
@@ -66,21 +75,27 @@ std::string_view without_space_after(std::string_view text) {
   return text;
 }
 
+/// True for a "llama" vocabulary with ranked merges.
+bool is_gemma4(const GgufFile& file) { return file.get<std::string>("tokenizer.ggml.model") == "gemma4"; }
+
 }  // namespace
 
 Tokenizer::Model Tokenizer::model_of(const GgufFile& file) {
   const auto model = file.get<std::string>("tokenizer.ggml.model");
   if (model == "gpt2") return Model::gpt2;
-  if (model == "llama") return Model::llama;
+  if (model == "llama" || is_gemma4(file)) return Model::llama;
+  if (model == "bert") return Model::bert;
+  if (model == "t5") return Model::t5;
   throw_tokenizer_error(
       file, "tokenizer.ggml.model", fmt::format("the tokenizer {} is not supported", quote_text(model)),
-      "Supported tokenizers: \"gpt2\" (byte-level BPE: GPT-2, Llama 3, Qwen and related models) and \"llama\" "
-      "(SentencePiece: Llama 2, Mistral, Gemma, Phi 3)");
+      "Supported tokenizers: \"gpt2\" (byte-level BPE: GPT-2, Llama 3, Qwen and related models), \"llama\" "
+      "(SentencePiece BPE: Llama 2, Mistral, Gemma, Phi 3), \"gemma4\" (the same with ranked merges), \"bert\" "
+      "(WordPiece: BERT, BGE, MiniLM) and \"t5\" (Unigram: XLM-R, multilingual E5)");
 }
 
 std::string Tokenizer::pre_of(const GgufFile& file, Model model) {
   constexpr std::string_view key = "tokenizer.ggml.pre";
-  if (model == Model::llama) return "default";  // "llama" vocabularies do not use a pre-tokenizer
+  if (model != Model::gpt2) return "default";  // the others do not use a pre-tokenizer
   const auto pre = file.find_as<std::string>(key);
   if (!pre)
     logging::warn(
@@ -97,12 +112,17 @@ Tokenizer::Tokenizer(const GgufFile& file)
     : model_(model_of(file)), tables_(std::make_shared<Tables>(pre_of(file, model_))) {
   read_vocabulary(file);
   if (model_ == Model::gpt2) {
+    tables_->nfc = file.get_or<bool>(hub::nfc_key, false);
     read_bytes_of_gpt2();
     read_merges(file);
+  } else if (model_ == Model::bert) {
+    read_wordpiece(file);
+  } else if (model_ == Model::t5) {
+    read_unigrams(file);
   } else {
     read_bytes_of_llama();
-    file.get_or<bool>(hub::ranks_key, false) ? read_merges(file) : read_scores(file);
-    if (file.get_or<bool>("tokenizer.ggml.add_space_prefix", true)) {
+    file.get_or<bool>(hub::ranks_key, is_gemma4(file)) ? read_merges(file) : read_scores(file);
+    if (file.get_or<bool>("tokenizer.ggml.add_space_prefix", !is_gemma4(file))) {
       const std::string when = file.get_or<std::string>(hub::space_key, "fragment");
       space_ = when == "word" ? SpaceBefore::word : when == "first" ? SpaceBefore::first : SpaceBefore::fragment;
     }
@@ -141,7 +161,8 @@ void Tokenizer::read_vocabulary(const GgufFile& file) {
     // Some converters pad the vocabulary with empty tokens.
     if (token.text.empty()) continue;
     const auto [other, is_new] = tables_->by_text.emplace(token.text, id);
-    if (!is_new)
+    // In the notation of "bert" vocabularies, two tokens can be the same. The first one is used.
+    if (!is_new && model_ != Model::bert)
       throw_tokenizer_error(
           file, tokens_key,
           fmt::format("the token {} occurs twice ({} and {})", quote_text(token.text), other->second, id));
@@ -157,8 +178,10 @@ void Tokenizer::read_special(const GgufFile& file) {
                             fmt::format("the id is {}, but the vocabulary has {} tokens", *id, tables_->tokens.size()));
     return static_cast<TokenId>(*id);
   };
-  bos_ = id_of("tokenizer.ggml.bos_token_id");
-  eos_ = id_of("tokenizer.ggml.eos_token_id");
+  const bool is_wordpiece = model_ == Model::bert;
+  if (is_wordpiece) bos_ = id_of("tokenizer.ggml.cls_token_id"), eos_ = id_of("tokenizer.ggml.seperator_token_id");
+  if (!bos_) bos_ = id_of("tokenizer.ggml.bos_token_id");
+  if (!eos_) eos_ = id_of("tokenizer.ggml.eos_token_id");
   unknown_ = id_of("tokenizer.ggml.unknown_token_id");
   for (const auto key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"})
     if (const auto id = id_of(key)) ends_.push_back(*id);
@@ -170,22 +193,38 @@ void Tokenizer::read_special(const GgufFile& file) {
     return wanted.value_or(otherwise) && id;
   };
   adds_bos_ = flag("tokenizer.ggml.add_bos_token", bos_, model_ == Model::llama || tables_->pre.adds_bos());
-  adds_eos_ = flag("tokenizer.ggml.add_eos_token", eos_, false);
+  // Early files say that there is no begin token, but the model needs it.
+  if (is_gemma4(file)) adds_bos_ = bos_.has_value();
+  adds_eos_ = flag("tokenizer.ggml.add_eos_token", eos_, model_ == Model::t5);
+  if (is_wordpiece) read_wordpiece_ends(file);
+  if (model_ == Model::t5 && !unknown_)
+    throw_tokenizer_error(file, "tokenizer.ggml.unknown_token_id", "the file does not define this token");
 
+  std::array<std::optional<TokenId>, 3> fills;
+  for (std::size_t part = 0; part < fills.size(); ++part)
+    for (const char* const key : fill_keys[part])
+      if (!fills[part]) fills[part] = id_of(key);
   for (std::size_t i = 0; i < tables_->tokens.size(); ++i) {
     Token& token = tables_->tokens[i];
     const auto id = static_cast<TokenId>(i);
     const auto is_one_of = [&](const auto& texts) {
       return std::find(texts.begin(), texts.end(), token.text) != texts.end();
     };
-    const bool ends = is_one_of(end_texts);
+    const bool ends = is_one_of(end_texts) || is_one_of(fill_end_texts);
     if (ends) ends_.push_back(id);
+    bool fills_gap = false;
+    for (std::size_t part = 0; part < fills.size(); ++part)
+      if (is_one_of(fill_texts[part])) {
+        fills_gap = true;
+        if (!fills[part]) fills[part] = id;
+      }
     // Some files declare these tokens as normal or user-defined, but they are control tokens.
-    if (ends || is_one_of(gap_texts)) token.type = TokenType::control;
+    if (ends || fills_gap) token.type = TokenType::control;
     const bool special =
         token.type == TokenType::control || token.type == TokenType::user_defined || token.type == TokenType::unknown;
     if (special && !token.text.empty()) special_.push_back(id);
   }
+  if (fills[0] && fills[1] && fills[2]) fill_ = FillTokens{*fills[0], *fills[1], *fills[2]};
   for (const TokenId id : ids_of(file, hub::ends_key)) ends_.push_back(id);
   // In the harmony format, which has these tokens, <|end|> ends one of several messages of an answer.
   if (find("<|return|>") && find("<|call|>")) {
@@ -269,6 +308,22 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool special) const 
   return out;
 }
 
+std::vector<TokenId> Tokenizer::encode_gap(std::string_view before, std::string_view after) const {
+  if (!fill_)
+    fail<ArgumentError>({.operation = "encode_gap",
+                         .wrong = "the vocabulary has no tokens for filling in the middle",
+                         .remedy = "Use a model that was trained for it, such as a code model"});
+  std::vector<TokenId> out;
+  if (adds_bos_) out.push_back(*bos_);
+  for (const auto& [mark, text] : {std::pair(fill_->prefix, before), std::pair(fill_->suffix, after)}) {
+    out.push_back(mark);
+    const std::vector<TokenId> tokens = encode(text, {.add_special = false});
+    out.insert(out.end(), tokens.begin(), tokens.end());
+  }
+  out.push_back(fill_->middle);
+  return out;
+}
+
 std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions options) const {
   // The text is split into fragments. A fragment is a special token, or text that is not tokenised yet (`no_token`).
   struct Fragment {
@@ -320,6 +375,10 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, EncodeOptions opti
       out.push_back(fragment.id);
     else if (model_ == Model::gpt2)
       encode_gpt2(fragment.text, out);
+    else if (model_ == Model::bert)
+      encode_bert(fragment.text, out);
+    else if (model_ == Model::t5)
+      encode_t5(fragment.text, out);
     else
       encode_llama(fragment.text, after_special && adds_space_to(fragment.text), out);
     after_special = fragment.id != no_token;

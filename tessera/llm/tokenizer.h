@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts text to tokens and back. Supports the two kinds of vocabulary that most models use: byte-level BPE, called
-// "gpt2" in GGUF files (GPT-2, Llama 3, Qwen and related models), and SentencePiece BPE, called "llama" (Llama 2,
-// Mistral, Gemma, Phi 3). The tokens are the same as in llama.cpp.
+// Converts text to tokens and back. Supports four kinds of vocabulary: byte-level BPE, called "gpt2" in GGUF files
+// (GPT-2, Llama 3, Qwen and related models), SentencePiece BPE, called "llama" (Llama 2, Mistral, Gemma, Phi 3),
+// WordPiece, called "bert" (BERT, BGE, MiniLM), and Unigram, called "t5" (XLM-R, multilingual E5). The tokens of BPE
+// and Unigram are the same as in llama.cpp, those of WordPiece the same as in transformers.
 #pragma once
 
 #include <cstdint>
@@ -39,9 +40,17 @@ struct EncodeOptions {
   bool parse_special = false;
   /// A range of the text, such as a user's message in a chat.
   struct Range {
-    std::size_t begin, end;  ///< Size of the device's memory in bytes.
+    std::size_t begin, end;  ///< Its first byte, and the byte after its last one.
   };
   std::span<const Range> plain = {};  ///< Sorted ranges in which control tokens are not converted.
+};
+
+/// The tokens with which a model is asked to fill a gap (fill in the middle): `prefix`, the text before the gap,
+/// `suffix`, the text after it, `middle`. The model then generates the text of the gap.
+struct FillTokens {
+  TokenId prefix = no_token;  ///< precedes the text before the gap
+  TokenId suffix = no_token;  ///< precedes the text after the gap
+  TokenId middle = no_token;  ///< precedes the text of the gap
 };
 
 /// A tokenizer. Immutable and thread-safe.
@@ -50,7 +59,7 @@ class Tokenizer {
   /// Reads the "tokenizer.ggml.*" metadata. Does not keep a reference to `file`. If the file does not specify a
   /// pre-tokenizer, logs a warning and uses "default". Merges whose parts or result are not tokens are ignored.
   ///
-  /// Throws FormatError if a key is missing or has the wrong type, if the model is not "gpt2" or "llama", if the
+  /// Throws FormatError if a key is missing or has the wrong type, if the model is not one of these four, if the
   /// pre-tokenizer is unknown, if merges are malformed, if a token occurs twice, if an id is out of range, or if a
   /// "llama" vocabulary of a GGUF file has no scores.
   explicit Tokenizer(const GgufFile& file);
@@ -90,8 +99,14 @@ class Tokenizer {
   bool adds_eos() const { return adds_eos_; }
   /// True if encode() adds a space before the text.
   bool adds_space() const { return space_ != SpaceBefore::never; }
-  /// True if generation ends with this token: the file's eos, eot and eom tokens, and tokens that end a turn in common
-  /// models, such as "<|eot_id|>" and "<|im_end|>".
+  /// The tokens for filling a gap, if the vocabulary has all three: those that the file names, or those of common
+  /// models, such as "<|fim_prefix|>".
+  const std::optional<FillTokens>& fill_tokens() const { return fill_; }
+  /// Returns the prompt for filling the gap between two texts, with the begin token if the file requires it. Control
+  /// tokens in the texts are not converted. Throws ArgumentError if there are no fill_tokens().
+  std::vector<TokenId> encode_gap(std::string_view before, std::string_view after) const;
+  /// True if generation ends with this token: the file's eos, eot and eom tokens, and tokens that end a turn or the
+  /// filling of a gap in common models, such as "<|eot_id|>", "<|im_end|>" and "<|fim_pad|>".
   bool is_end(TokenId id) const;
   /// All tokens for which is_end() is true, in ascending order.
   std::span<const TokenId> ends() const;
@@ -104,7 +119,7 @@ class Tokenizer {
   struct Merge;
   struct Tables;
 
-  enum class Model { gpt2, llama };
+  enum class Model { gpt2, llama, bert, t5 };
   // When a space is added before text (hub/metadata.h)
   enum class SpaceBefore { never, fragment, word, first };
 
@@ -125,13 +140,22 @@ class Tokenizer {
   void read_bytes_of_llama();
   void read_scores(const GgufFile& file);
   void encode_llama(std::string_view text, bool add_space, std::vector<TokenId>& out) const;
+  // tokenizer_wordpiece.cpp
+  void read_wordpiece(const GgufFile& file);
+  void read_wordpiece_ends(const GgufFile& file);
+  void encode_bert(std::string_view text, std::vector<TokenId>& out) const;
+  // tokenizer_unigram.cpp
+  void read_unigrams(const GgufFile& file);
+  std::string normalised_for_t5(std::string_view text) const;
+  void encode_t5(std::string_view text, std::vector<TokenId>& out) const;
 
   Model model_;
   std::shared_ptr<Tables> tables_;          // never changes
-  SpaceBefore space_ = SpaceBefore::never;  // used by "llama"
+  SpaceBefore space_ = SpaceBefore::never;  // not used by "gpt2"
   std::vector<TokenId> special_;            // tokens to search for in the text, longest first
   std::vector<TokenId> ends_;
   std::optional<TokenId> bos_, eos_, unknown_;
+  std::optional<FillTokens> fill_;
   bool adds_bos_ = false, adds_eos_ = false;
 };
 

@@ -6,6 +6,7 @@
 #include <queue>
 
 #include "tessera/base/unicode.h"
+#include "tessera/llm/nfc.h"
 #include "tessera/llm/tokenizer.h"
 #include "tessera/llm/tokenizer_errors.h"
 #include "tessera/llm/tokenizer_tables.h"
@@ -94,6 +95,8 @@ const Tokenizer::Merge* Tokenizer::find_merge(TokenId left, TokenId right) const
 }
 
 void Tokenizer::encode_gpt2(std::string_view text, std::vector<TokenId>& out) const {
+  std::string normalised;
+  if (tables_->nfc) text = normalised = to_nfc(text);
   std::vector<std::string_view> pieces;
   tables_->pre.split(text, pieces);
   for (const std::string_view piece : pieces) {

@@ -36,6 +36,12 @@ constexpr std::string_view qwen2_pattern =
     R"(| ?[^\p{White_Space}\p{L}\p{N}]+[\r\n]*|\p{White_Space}*[\r\n]+|\p{White_Space}+(?!\P{White_Space}))"
     R"(|\p{White_Space}+)";
 
+// Qwen 3.5 (tokenizer.json). Like Qwen 2, but marks belong to words.
+constexpr std::string_view qwen35_pattern =
+    R"((?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N})"
+    R"(| ?[^\p{White_Space}\p{L}\p{M}\p{N}]+[\r\n]*|\p{White_Space}*[\r\n]+|\p{White_Space}+(?!\P{White_Space}))"
+    R"(|\p{White_Space}+)";
+
 // OpenAI's o200k and Mistral's tekken (tokenizer.json of each). A word is split where upper case follows lower case.
 #define TESSERA_UPPER R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])"
 #define TESSERA_LOWER R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])"
@@ -60,6 +66,7 @@ constexpr std::array<std::string_view, 4> default_patterns = {R"([\p{P}$+<=>^~|]
 constexpr std::array gpt2_patterns = {gpt2_pattern};
 constexpr std::array llama3_patterns = {llama3_pattern};
 constexpr std::array qwen2_patterns = {qwen2_pattern};
+constexpr std::array qwen35_patterns = {qwen35_pattern};
 constexpr std::array tekken_patterns = {tekken_pattern};
 constexpr std::array gpt4o_patterns = {gpt4o_pattern};
 // StarCoder, SmolLM and Command R split off single digits and then use GPT-2's pattern.
@@ -109,6 +116,7 @@ constexpr std::array families = {
     Family{"chatglm-bpe", llama3_patterns},
     Family{"glm4", llama3_patterns, true},
     Family{"qwen2", qwen2_patterns},
+    Family{"qwen35", qwen35_patterns},
     Family{"deepseek-r1-qwen", qwen2_patterns},
     Family{"megrez", qwen2_patterns},
     Family{"stablelm2", qwen2_patterns},

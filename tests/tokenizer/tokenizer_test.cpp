@@ -21,12 +21,15 @@
 #include "tessera/llm/gguf_writer.h"
 #include "tessera/llm/tokenizer_split.h"
 #include "tests/support/errors.h"
+#include "tests/tokenizer/token_ids.h"
 
 namespace tessera {
 namespace {
 
 using namespace std::string_literals;
-using Ids = std::vector<TokenId>;
+using test::crc_of;
+using test::Ids;
+using test::shown;
 
 using test::expect_throw;
 
@@ -392,6 +395,24 @@ TEST(Tokenizer, EndOfAMessageIsNoEndInTheHarmonyFormat) {
   EXPECT_EQ(t.decode(end), "");
 }
 
+TEST(Tokenizer, EncodesGaps) {
+  Vocabulary v;
+  v.add("<|fim_prefix|>");
+  const TokenId suffix = v.add("<|fim_suffix|>");
+  EXPECT_FALSE(v.make().fill_tokens()) << "one of three is missing";
+  expect_throw<ArgumentError>([&] { v.make().encode_gap("a", "b"); }, {"filling in the middle"});
+  const TokenId middle = v.add("<|fim_middle|>"), pad = v.add("<|fim_pad|>");
+  const TokenId prefix = v.add("<before>", TokenType::control);  // the file's key precedes the known text
+  const TokenId bos = v.add("<s>", TokenType::control);
+  v.with("fim_pre_token_id", static_cast<std::uint32_t>(prefix));
+  EXPECT_EQ(v.make().encode_gap("a", "bc"), (Ids{prefix, 'a', suffix, 'b', 'c', middle}));
+  v.with("bos_token_id", static_cast<std::uint32_t>(bos)).with("add_bos_token", true);
+  const Tokenizer t = v.make();
+  EXPECT_EQ(t.encode_gap("", "b"), (Ids{bos, prefix, suffix, 'b', middle}));
+  EXPECT_EQ(t.encode_gap("<s>", "").size(), 7u) << "control tokens in the texts are plain text";
+  EXPECT_TRUE(t.is_end(pad) && !t.is_end(middle));
+}
+
 TEST(Tokenizer, DecodesNormalTokensOutsideTheByteTable) {
   // Some files declare added tokens as normal tokens, although they contain characters that are not in the byte table.
   Vocabulary v;
@@ -408,8 +429,8 @@ TEST(Tokenizer, RejectsInvalidVocabularies) {
     expect_throw<FormatError>([&] { v.make(); }, parts);
   };
   using V = Vocabulary;
-  refused([](V& v) { v.model = "bert"; },
-          {"file = vocabulary", "key = tokenizer.ggml.model", "\"bert\" is not supported", "\"gpt2\"", "\"llama\""});
+  refused([](V& v) { v.model = "rwkv"; }, {"file = vocabulary", "key = tokenizer.ggml.model",
+                                           "\"rwkv\" is not supported", "\"gpt2\"", "\"llama\"", "\"bert\"", "\"t5\""});
   refused([](V& v) { v.pre = "qwen9"; },
           {"file = vocabulary", "\"qwen9\"", "Supported pre-tokenizers: default, gpt-2"});
   refused([](V& v) { v.model = "llama"; }, {"tokenizer.ggml.scores", "does not contain this key"});
@@ -490,21 +511,6 @@ TEST(Tokenizer, ControlTokensAreNotParsedInPlainRanges) {
 // `tokenizers` and `sentencepiece` produce.
 const nlohmann::json& foreign() {
   static const nlohmann::json out = nlohmann::json::parse(std::ifstream(TESSERA_TOKENIZER_CASES));
-  return out;
-}
-std::uint32_t crc_of(const Ids& ids) {
-  std::string text;
-  for (const TokenId id : ids) text += (text.empty() ? "" : " ") + std::to_string(id);
-  std::uint32_t crc = ~0u;
-  for (const char c : text) {
-    crc ^= static_cast<unsigned char>(c);
-    for (int i = 0; i < 8; ++i) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
-  }
-  return ~crc;
-}
-std::string shown(const Tokenizer& t, const Ids& ids) {
-  std::string out;
-  for (const TokenId id : ids) out += "[" + std::string(t.text(id)) + "]";
   return out;
 }
 
