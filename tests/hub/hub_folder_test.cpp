@@ -52,7 +52,7 @@ TEST(HubFolder, EveryFamilyHasTheTensorsOfTheConverterAndTheLogitsOfTransformers
         EXPECT_EQ(std::memcmp(part.data(), file.data(have).data() + 5, part.size()), 0) << have.name;
       } else {
         for (std::size_t i = 0; i < got.size(); ++i)
-          EXPECT_NEAR(got[i], t[2][i].get<float>(), 1e-6 * t[2][i].get<double>()) << have.name;
+          EXPECT_NEAR(got[i], t[2][i].get<float>(), 1e-6 * std::fabs(t[2][i].get<double>())) << have.name;
       }
     }
     const Llama model = Llama::load(file, cpu);
@@ -68,61 +68,95 @@ TEST(HubFolder, EveryFamilyHasTheTensorsOfTheConverterAndTheLogitsOfTransformers
   }
 }
 
-/// Adds the matrices of experts, whose elements are all equal to a number that identifies them.
-void add_experts(ModelFolder& m, const std::string& prefix, const std::vector<std::string>& names, std::size_t count) {
-  for (std::size_t e = 0; e < count; ++e)
-    for (std::size_t n = 0; n < names.size(); ++n) {
-      FolderTensor t{"BF16", {n == 2 ? 32 : 16, n == 2 ? 16 : 32}, ""};
-      for (int i = 0; i < 16 * 32; ++i) {
-        const bfloat16 v(static_cast<float>(10 * e + n));
-        t.data.append(reinterpret_cast<const char*>(&v), 2);
-      }
-      m.tensors[prefix + std::to_string(e) + "." + names[n] + ".weight"] = t;
-    }
+const test::FolderCase& case_of(const std::string& kind) {
+  for (const test::FolderCase& c : test::folder_cases)
+    if (c.kind == kind) return c;
+  throw std::logic_error("no such class: " + kind);
 }
 
-TEST(HubFolder, ConcatenatesExperts) {
+TEST(HubFolder, RejectsMissingAndWrongExperts) {
   const test::Folder scratch;
-  for (const auto& [name, prefix, router, names] :
-       {std::tuple("Qwen3Moe", "mlp.experts.", "mlp.gate",
-                   std::vector<std::string>{"gate_proj", "up_proj", "down_proj"}),
-        std::tuple("Mixtral", "block_sparse_moe.experts.", "block_sparse_moe.gate",
-                   std::vector<std::string>{"w1", "w3", "w2"})}) {
-    ModelFolder m =
-        test::folder_of({"Qwen 3", name, R"({"head_dim":16,"num_experts_per_tok":2,"moe_intermediate_size":16,
-      "norm_topk_prob":true})"});
-    m.config[name == std::string("Mixtral") ? "num_local_experts" : "num_experts"] = 3;
-    for (const char* dense : {"gate_proj", "up_proj", "down_proj"})
-      for (const char* layer : {"0", "1"})
-        m.tensors.erase(std::string("model.layers.") + layer + ".mlp." + dense + ".weight");
-    for (const char* layer : {"0", "1"}) {
-      const std::string start = std::string("model.layers.") + layer + ".";
-      add_experts(m, start + prefix, names, 3);
-      m.tensors[start + router + ".weight"] = {"F32", {3, 32}, std::string(3 * 32 * 4, '\0')};
-      if (name == std::string("Mixtral"))
-        m.tensors.erase(start + "self_attn.q_norm.weight"), m.tensors.erase(start + "self_attn.k_norm.weight");
-    }
+  const auto refused = [&](const char* kind, const std::function<void(ModelFolder&)>& change,
+                           std::initializer_list<std::string_view> parts) {
+    SCOPED_TRACE(kind);
+    ModelFolder m = test::folder_of(case_of(kind));
     m.shards = 2;
+    change(m);
     test::write_folder(scratch / "m", m);
-    const GgufFile file = GgufFile::open(scratch / "m");
-    EXPECT_EQ(Llama::load(file, cpu).config().experts, 3);
-    for (const auto& [part, n] : {std::pair("gate", 0), std::pair("up", 1), std::pair("down", 2)}) {
-      const GgufTensor& t = file.tensor(std::string("blk.1.ffn_") + part + "_exps.weight");
-      ASSERT_EQ(t.dims.size(), 3u);
-      const std::vector<float> values = ggml_to_float(t.type, file.data(t));
-      for (std::size_t i = 0; i < values.size(); ++i)
-        ASSERT_EQ(values[i], static_cast<float>(10 * (i / 512)) + n) << t.name;
-    }
-    const std::string last = "model.layers.1." + std::string(prefix) + "2." + names[1] + ".weight";
-    FolderTensor kept = m.tensors[last];
-    m.tensors.erase(last);
-    test::write_folder(scratch / "m", m);
-    expect_throw<FormatError>([&] { GgufFile::open(scratch / "m"); }, {"model.layers.1.", "3 experts", "2"});
-    kept.shape = {32, 16};
-    m.tensors[last] = kept;
-    test::write_folder(scratch / "m", m);
-    expect_throw<FormatError>([&] { GgufFile::open(scratch / "m"); }, {last, "shape"});
+    expect_throw<FormatError>([&] { Llama::load(GgufFile::open(scratch / "m"), cpu); }, parts);
+  };
+  for (const auto& [kind, name] : {std::pair("Qwen3Moe", "model.layers.1.mlp.experts.2.up_proj.weight"),
+                                   std::pair("Mixtral", "model.layers.1.block_sparse_moe.experts.2.w3.weight")}) {
+    refused(kind, [&](ModelFolder& m) { m.tensors.erase(name); }, {"model.layers.1.", "8 experts", "7"});
+    refused(kind, [&](ModelFolder& m) { m.tensors.at(name).shape[0] /= 2, m.tensors.at(name).shape[1] *= 2; },
+            {name, "shape"});
+    refused(kind,
+            [&](ModelFolder& m) { m.config[kind == std::string("Mixtral") ? "num_local_experts" : "num_experts"] = 4; },
+            {"experts.4", "4 experts"});
   }
+  refused("GraniteMoe", [](ModelFolder& m) { m.config["num_local_experts"] = 4; },
+          {"block_sparse_moe.output_linear.weight", "4 experts", "(8, 32, 64)"});
+  refused("GptOss",
+          [](ModelFolder& m) {
+            m.tensors.at("model.layers.0.mlp.experts.gate_up_proj").shape = {8, 64, 32};
+          },
+          {"model.layers.0.mlp.experts.gate_up_proj", "4 experts", "(8, 64, 32)"});
+  refused("Qwen2Moe", [](ModelFolder& m) { m.config["norm_topk_prob"] = true; }, {"config.json", "norm_topk_prob"});
+  refused("Qwen3Moe", [](ModelFolder& m) { m.config["norm_topk_prob"] = nullptr; }, {"config.json", "norm_topk_prob"});
+}
+
+/// Replaces a matrix of gpt-oss by random blocks. Returns their values, as the format defines them: a code is a sign,
+/// two bits of exponent and one of mantissa, and a factor is a power of two.
+std::vector<float> set_mxfp4(ModelFolder& m, const std::string& name, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t experts = 4;
+  const auto blocks = static_cast<std::size_t>(experts * rows * columns / 32);
+  FolderTensor codes{"U8", {experts, rows, columns / 32, 16}, ""}, factors{"U8", {experts, rows, columns / 32}, ""};
+  std::vector<float> values;
+  const auto bytes = test::bits_of(name, 16 * blocks), exponents = test::bits_of(name + " factors", blocks);
+  constexpr float sizes[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  for (std::size_t b = 0; b < blocks; ++b) {
+    const int exponent = static_cast<int>(exponents[b] % 8) - 6;
+    factors.data.push_back(static_cast<char>(exponent + 127));
+    for (std::size_t i = 0; i < 16; ++i) {
+      const std::uint32_t byte = bytes[16 * b + i] & 255;
+      codes.data.push_back(static_cast<char>(byte));
+      for (const std::uint32_t code : {byte & 15, byte >> 4})
+        values.push_back(std::ldexp(code & 8 ? -sizes[code & 7] : sizes[code & 7], exponent));
+    }
+  }
+  m.tensors.erase(name);
+  m.tensors[name + "_blocks"] = codes, m.tensors[name + "_scales"] = factors;
+  return values;
+}
+
+TEST(HubFolder, ReadsMxfp4) {
+  const test::Folder scratch;
+  ModelFolder m = test::folder_of(case_of("GptOss"));
+  m.config["quantization_config"] = {{"quant_method", "mxfp4"}};
+  const std::string layer = "model.layers.1.mlp.experts.";
+  const auto gate_up = set_mxfp4(m, layer + "gate_up_proj", 128, 32), down = set_mxfp4(m, layer + "down_proj", 32, 64);
+  test::write_folder(scratch / "m", m);
+  const GgufFile file = GgufFile::open(scratch / "m", GgmlType::q8_0);
+  const auto values_of = [&](const char* name) {
+    const GgufTensor& t = file.tensor(std::string("blk.1.") + name);
+    EXPECT_EQ(t.type, GgmlType::mxfp4);
+    std::vector<std::byte> part(t.bytes / 3);  // a range that begins and ends inside of blocks
+    file.read(t, 21, part);
+    EXPECT_EQ(std::memcmp(part.data(), file.data(t).data() + 21, part.size()), 0) << name;
+    return ggml_to_float(t.type, file.data(t));
+  };
+  EXPECT_EQ(values_of("ffn_down_exps.weight"), down);
+  const auto gate = values_of("ffn_gate_exps.weight"), up = values_of("ffn_up_exps.weight");
+  ASSERT_EQ(gate.size() + up.size(), gate_up.size());
+  for (std::size_t i = 0; i < gate_up.size(); ++i)
+    ASSERT_EQ((i / 32 % 2 == 0 ? gate : up)[i / 64 * 32 + i % 32], gate_up[i]);
+  EXPECT_EQ(Llama::load(file, cpu).config().experts, 4);
+  m.tensors.at(layer + "down_proj_scales").shape = {4, 16, 4};
+  test::write_folder(scratch / "m", m);
+  expect_throw<FormatError>([&] { GgufFile::open(scratch / "m"); }, {layer + "down_proj_scales", "(4, 16, 4)"});
+  m.tensors.erase(layer + "down_proj_scales");
+  test::write_folder(scratch / "m", m);
+  expect_throw<FormatError>([&] { GgufFile::open(scratch / "m"); }, {layer + "down_proj_blocks", "_scales"});
 }
 
 TEST(HubFolder, ConvertsMatricesToTheRequestedType) {
@@ -185,6 +219,25 @@ TEST(HubFolder, ReadsSamplingTemplateAndEnds) {
   EXPECT_EQ(GgufFile::open(path).get<std::string>("tokenizer.chat_template"), "C");
 }
 
+TEST(HubFolder, ReadsTheTextPartOfAModelOfImages) {
+  const test::Folder scratch;
+  ModelFolder m = test::folder_of(case_of("Qwen3_5"));
+  test::write_folder(scratch / "text", m);
+  json text = m.config;
+  text.erase("architectures");
+  m.config = {{"architectures", {"Qwen3_5ForConditionalGeneration"}}, {"text_config", text}};
+  test::FolderTensors tensors;
+  for (const auto& [name, t] : m.tensors)
+    tensors[name.starts_with("model.") ? "model.language_model." + name.substr(6) : name] = t;
+  tensors["model.visual.patch_embed.proj.weight"] = tensors["mtp.fc.weight"] = {"F32", {2, 2}, std::string(16, '\0')};
+  m.tensors = tensors;
+  test::write_folder(scratch / "whole", m);
+  const GgufFile alone = GgufFile::open(scratch / "text"), part = GgufFile::open(scratch / "whole", GgmlType::q8_0);
+  ASSERT_EQ(alone.tensors().size(), part.tensors().size());
+  for (const GgufTensor& t : alone.tensors()) EXPECT_EQ(part.tensor(t.name).dims, t.dims) << t.name;
+  EXPECT_EQ(Llama::load(part, cpu).config().count_of(LayerKind::delta_rule), 3);
+}
+
 struct Fault {
   std::function<void(ModelFolder&)> make;
   std::vector<std::string_view> message;
@@ -216,6 +269,10 @@ TEST(HubFolder, ErrorsNameFileAndKey) {
        {"rope_scaling.short_factor", "4 factors"}},
       {config("partial_rotary_factor", 0.5), {"partial_rotary_factor", "whole heads"}},
       {config("tie_word_embeddings", 1), {"tie_word_embeddings", "true or false"}},
+      {config("layer_types", {"mamba", "attention"}), {"config.json", "layer_types", "mamba", "full_attention"}},
+      {config("use_qk_norm", true), {"config.json", "use_qk_norm", "layer norm"}},
+      {config("clip_qkv", 8.0), {"config.json", "clip_qkv"}},
+      {config("swiglu_limit", 5.0), {"config.json", "swiglu_limit", "5", "7"}},
       {config("eos_token_id", 64), {"config.json", "eos_token_id", "64 tokens"}},
       {[](ModelFolder& m) { m.further_files["config.json"] = m.config.dump().substr(0, 60); },
        {"config.json", "not JSON", "byte 60"}},
@@ -228,7 +285,7 @@ TEST(HubFolder, ErrorsNameFileAndKey) {
        {"generation_config.json", "top_k"}},
       {[](ModelFolder& m) { m.further_files["tokenizer_config.json"] = R"({"bos_token":"none"})"; },
        {"tokenizer_config.json", "bos_token"}},
-      {tokenizer("/model/type", "Unigram"), {"tokenizer.json", "model.type", "Unigram", "BPE"}},
+      {tokenizer("/model/type", "WordLevel"), {"tokenizer.json", "model.type", "WordLevel", "BPE"}},
       {tokenizer("/model/vocab/t3", 7), {"tokenizer.json", "id 7", "t3", "t7"}},
       {tokenizer("/model/vocab/t3", 1 << 30), {"tokenizer.json", "model.vocab.t3", "1073741824"}},
       {tokenizer("/model/merges", {"t1"}), {"tokenizer.json", "model.merges", "merge 0"}},
@@ -236,13 +293,17 @@ TEST(HubFolder, ErrorsNameFileAndKey) {
       {tokenizer("/pre_tokenizer", {{"type", "Whitespace"}}), {"tokenizer.json", "byte_fallback"}},
       {tokenizer("/pre_tokenizer/add_prefix_space", true), {"pre_tokenizer.type", "ByteLevel"}},
       {tokenizer("/normalizer", {{"type", "Lowercase"}}), {"normalizer.type", "Lowercase"}},
-      {tokenizer("/post_processor", {{"type", "BertProcessing"}}), {"post_processor.type", "BertProcessing"}},
+      {tokenizer("/post_processor", {{"type", "ByteProcessing"}}), {"post_processor.type", "ByteProcessing"}},
       {tokenizer("/added_tokens", {{{"id", 9}, {"content", "other"}}}), {"added_tokens[0].id", "t9", "other"}},
       {[](ModelFolder& m) { m.tensors.erase("lm_head.weight"); }, {"lm_head.weight", "tie_word_embeddings"}},
       {[](ModelFolder& m) {
          m.tensors["model.layers.0.self_attn.sinks"] = {"F32", {1}, "1234"};
        },
-       {"model.safetensors", "model.layers.0.self_attn.sinks", "LlamaForCausalLM"}},
+       {"model.safetensors: model.layers.0.self_attn.sinks", "blk.0.attn_sinks.weight", "llama"}},
+      {[](ModelFolder& m) {
+         m.tensors["model.layers.0.self_attn.other"] = {"F32", {1}, "1234"};
+       },
+       {"model.safetensors", "model.layers.0.self_attn.other", "LlamaForCausalLM"}},
       {[&](ModelFolder& m) {
          m.tensors[query] = {"F8_E4M3", {32, 32}, std::string(1024, '\0')};
        },

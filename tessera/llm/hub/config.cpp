@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "tessera/base/error.h"
@@ -16,13 +17,20 @@ namespace {
 constexpr std::int64_t most = std::int64_t{1} << 30;
 
 void refuse_unsupported(const JsonObject& c, const Family& f) {
-  if (const auto quantised = c.object("quantization_config"))
-    c.bad("quantization_config",
-          fmt::format("weights that are quantised by {} are not supported",
-                      quote_text(quantised->text_or("quant_method", "an unnamed method"))),
-          "Use the folder of the original model, with --weights q8_0 or q4_0, or a GGUF file");
-  if (c.flag_or("use_bidirectional_attention", false))
-    c.bad("use_bidirectional_attention", "bidirectional attention is not supported");
+  if (const auto quantised = c.object("quantization_config")) {
+    const std::string method = quantised->text_or("quant_method", "an unnamed method");
+    if (method != "mxfp4")
+      c.bad("quantization_config",
+            fmt::format("weights that are quantised by {} are not supported", quote_text(method)),
+            "Use the folder of the original model, with --weights q8_0 or q4_0, or a GGUF file");
+  }
+  for (const auto& [key, feature] : {std::pair("use_bidirectional_attention", "bidirectional attention"),
+                                     std::pair("use_qk_norm", "a layer norm of queries and keys")})
+    if (c.flag_or(key, false)) c.bad(key, fmt::format("{} is not supported", feature));
+  if (c.has("clip_qkv")) c.bad("clip_qkv", "limits of queries, keys and values are not supported");
+  for (const auto& [key, usual] : {std::pair("swiglu_alpha", 1.702), std::pair("swiglu_limit", 7.0)})
+    if (const double v = c.number_or(key, usual); v != usual)
+      c.bad(key, fmt::format("{} is not supported; gpt-oss has {}", v, usual));
   // Gemma 1 has "gelu" in old files, but was trained with the approximation.
   const std::string key = c.has("hidden_activation") ? "hidden_activation" : "hidden_act";
   const std::string activation = c.text_or(key, f.gelu ? "gelu_pytorch_tanh" : "silu");
@@ -33,14 +41,86 @@ void refuse_unsupported(const JsonObject& c, const Family& f) {
                            f.gelu ? "gelu_pytorch_tanh" : "silu"));
 }
 
+/// Adds which layers are convolutions: those without key heads (LFM2).
+void add_convolutions(const JsonObject& c, const ModelShape& s, const std::string& prefix, Metadata& to) {
+  if (c.flag_or("conv_bias", false)) c.bad("conv_bias", "convolutions with biases are not supported");
+  std::vector<std::int32_t> key_heads(static_cast<std::size_t>(s.layers), 0);
+  if (c.has("layer_types")) {
+    const nlohmann::json& types = c.array("layer_types");
+    if (types.size() != key_heads.size())
+      c.bad("layer_types", fmt::format("expected one entry per layer, got {} for {} layers", types.size(), s.layers));
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      if (types[i] != "conv" && types[i] != "full_attention")
+        c.bad("layer_types", "expected \"conv\" or \"full_attention\" for each layer");
+      if (types[i] != "conv") key_heads[i] = static_cast<std::int32_t>(s.key_heads);
+    }
+  } else {
+    for (const nlohmann::json& layer : c.array("full_attn_idxs")) {
+      if (!layer.is_number_unsigned() || layer.get<std::uint64_t>() >= key_heads.size())
+        c.bad("full_attn_idxs", fmt::format("expected numbers of layers below {}", s.layers));
+      key_heads[layer.get<std::size_t>()] = static_cast<std::int32_t>(s.key_heads);
+    }
+  }
+  to.set(prefix + "attention.head_count_kv", GgufArray{std::move(key_heads)});
+  to.set_count(prefix + "shortconv.l_cache", c.integer_or("conv_L_cache", 3, 2, 16));
+}
+
+/// Adds which layers have the gated delta rule, and their dimensions.
+void add_delta_rule(const JsonObject& c, const std::string& prefix, ModelShape& s, Metadata& to) {
+  std::vector<bool> recurrent;
+  if (c.has("layer_types")) {
+    for (const nlohmann::json& type : c.array("layer_types")) {
+      if (type != "linear_attention" && type != "full_attention")
+        c.bad("layer_types", "expected \"linear_attention\" or \"full_attention\" for each layer");
+      recurrent.push_back(type == "linear_attention");
+    }
+    if (std::ssize(recurrent) != s.layers)
+      c.bad("layer_types",
+            fmt::format("expected one entry per layer, got {} for {} layers", recurrent.size(), s.layers));
+  } else {
+    const std::int64_t period = c.integer_or("full_attention_interval", 4, 1, most);
+    for (std::int64_t i = 0; i < s.layers; ++i) recurrent.push_back((i + 1) % period != 0);
+  }
+  to.set(prefix + "attention.recurrent_layers", GgufArray{std::move(recurrent)});
+  s.delta_key_heads = c.integer_or("linear_num_key_heads", 16, 1, 4096);
+  s.delta_heads = c.integer_or("linear_num_value_heads", 32, 1, 4096);
+  s.delta_key_size = c.integer_or("linear_key_head_dim", 128, 1, 1024);
+  s.delta_value_size = c.integer_or("linear_value_head_dim", 128, 1, 1024);
+  if (s.delta_heads % s.delta_key_heads != 0)
+    c.bad("linear_num_value_heads",
+          fmt::format("{} is not a multiple of {} key heads", s.delta_heads, s.delta_key_heads));
+  to.set_count(prefix + "ssm.conv_kernel", c.integer_or("linear_conv_kernel_dim", 4, 2, 16));
+  to.set_count(prefix + "ssm.group_count", s.delta_key_heads);
+  to.set_count(prefix + "ssm.time_step_rank", s.delta_heads);
+  to.set_count(prefix + "ssm.state_size", s.delta_key_size);
+  to.set_count(prefix + "ssm.inner_size", s.delta_heads * s.delta_value_size);
+}
+
+/// Returns the width of feed-forward layers without experts.
+std::int64_t feed_forward_length(const JsonObject& c, const Family& f) {
+  const Architecture& kind = *find_architecture(f.architecture);
+  // In the layers without experts of Granite 4, the shared expert is an ordinary feed-forward layer.
+  if (f.shared_hidden > 0 && !kind.experts) return c.integer_or("shared_intermediate_size", f.shared_hidden, 1, most);
+  if (kind.recurrent != LayerKind::convolution) return c.integer("intermediate_size", 1, most);
+  const std::int64_t hidden = c.integer(c.has("block_ff_dim") ? "block_ff_dim" : "intermediate_size", 1, most);
+  if (!c.flag_or("block_auto_adjust_ff_dim", true)) return hidden;
+  const std::int64_t multiple = c.integer_or("block_multiple_of", 256, 1, most);
+  const double factor = c.number_or("block_ffn_dim_multiplier", 1);
+  if (!(factor > 0 && factor <= 100)) c.bad("block_ffn_dim_multiplier", fmt::format("{} is out of range", factor));
+  const auto scaled = static_cast<std::int64_t>(factor * static_cast<double>(2 * hidden / 3));
+  return (scaled + multiple - 1) / multiple * multiple;
+}
+
 /// Returns which layers attend to a window, from `layer_types`, or an empty vector if the key is missing.
 std::vector<bool> windowed_layers(const JsonObject& c, std::int64_t layers) {
   std::vector<bool> out;
   if (!c.has("layer_types")) return out;
   for (const nlohmann::json& type : c.array("layer_types")) {
     const bool window = type == "sliding_attention";
-    if (!window && type != "full_attention")
-      c.bad("layer_types", "expected \"full_attention\" or \"sliding_attention\" for each layer");
+    if (!window && type != "full_attention" && type != "attention")
+      c.bad("layer_types",
+            fmt::format("{} is not supported; expected \"full_attention\" or \"sliding_attention\" for each layer",
+                        quote_text(type.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))));
     out.push_back(window);
   }
   if (static_cast<std::int64_t>(out.size()) != layers)
@@ -48,7 +128,7 @@ std::vector<bool> windowed_layers(const JsonObject& c, std::int64_t layers) {
   return out;
 }
 
-void add_window(const JsonObject& c, const Architecture& kind, std::int64_t layers, Metadata& to) {
+void add_window(const JsonObject& c, const Family& f, const Architecture& kind, std::int64_t layers, Metadata& to) {
   const std::string key = std::string(kind.name) + ".attention.sliding_window";
   const std::vector<bool> windowed = windowed_layers(c, layers);
   if (kind.window_period == 0) {
@@ -60,8 +140,12 @@ void add_window(const JsonObject& c, const Architecture& kind, std::int64_t laye
     if (used && c.has("sliding_window")) to.set_count(key, c.integer("sliding_window", 1, most));
     return;
   }
-  to.set_count(key, c.integer_or("sliding_window", kind.window_period == 1 ? 0 : 4096, 0, most));
-  if (kind.window_period == 1) return;
+  if (f.window == 0 && kind.window_period != 1) return;  // OLMo 2 has the architecture of OLMo 3
+  // null means no window
+  const std::int64_t window =
+      c.value().contains("sliding_window") ? c.integer_or("sliding_window", 0, 0, most) : f.window;
+  to.set_count(key, window);
+  if (kind.window_period == 1 || window == 0) return;
   std::vector<bool> each = windowed;
   const std::int64_t period = c.integer_or("sliding_window_pattern", kind.window_period, 1, most);
   for (std::int64_t i = 0; each.empty() || static_cast<std::int64_t>(each.size()) < layers; ++i)
@@ -85,15 +169,31 @@ void add_gemma(const JsonObject& c, const Architecture& kind, std::int64_t width
           fmt::format("{} is not supported; a model of this size divides attention scores by sqrt({})", scalar, by));
 }
 
-void add_experts(const JsonObject& c, const std::string& prefix, ModelShape& s, Metadata& to) {
+void add_experts(const JsonObject& c, const Family& f, const std::string& prefix, ModelShape& s, Metadata& to) {
+  const Architecture& kind = *find_architecture(f.architecture);
   const std::string_view key = c.has("num_local_experts") ? "num_local_experts" : "num_experts";
   s.experts = c.integer(key, 1, 4096);
   to.set_count(prefix + "expert_count", s.experts);
   to.set_count(prefix + "expert_used_count", c.integer("num_experts_per_tok", 1, s.experts));
-  if (!c.has("moe_intermediate_size")) return;
-  to.set_count(prefix + "expert_feed_forward_length", c.integer("moe_intermediate_size", 1, most));
-  if (!c.flag_or("norm_topk_prob", false))
-    c.bad("norm_topk_prob", "routing without normalised weights of the experts is not supported");
+  if (kind.shared_gate || f.architecture == "qwen3moe")
+    to.set_count(prefix + "expert_feed_forward_length", c.integer("moe_intermediate_size", 1, most));
+  if (kind.shared_expert)
+    to.set_count(prefix + "expert_shared_feed_forward_length",
+                 c.integer_or(kind.shared_gate ? "shared_expert_intermediate_size" : "shared_intermediate_size",
+                              f.shared_hidden, 0, most));
+  if (const bool normalised = c.flag_or("norm_topk_prob", f.normalised); normalised == kind.unnormalised)
+    c.bad("norm_topk_prob", fmt::format("{} is not supported; the weights of the experts of {} models are {}normalised",
+                                        normalised, f.architecture, kind.unnormalised ? "not " : ""));
+}
+
+/// The scales of Granite. In GGUF files, 0 means that a scale is not used.
+void add_scales(const JsonObject& c, const std::string& prefix, Metadata& to) {
+  for (const auto& [theirs, ours] :
+       {std::pair("attention_multiplier", "attention.scale"), std::pair("embedding_multiplier", "embedding_scale"),
+        std::pair("residual_multiplier", "residual_scale"), std::pair("logits_scaling", "logit_scale")})
+    to.set_number(prefix + ours, c.number_or(theirs, 1));
+  if (c.has("mamba_n_heads") && c.text_or("position_embedding_type", "nope") != "rope")
+    to.set(prefix + "rope.scaling.finetuned", false);
 }
 
 void check_layers_without_rope(const JsonObject& c, std::int64_t layers, std::int64_t period) {
@@ -127,20 +227,58 @@ ModelShape add_config(const JsonObject& c, const Family& f, Metadata& to) {
   s.key_heads = c.integer_or("num_key_value_heads", otherwise, 1, 4096);
   const std::int64_t divided = f.head_size == 0 || c.value().contains("head_dim") ? width / s.heads : f.head_size;
   s.head_size = c.integer_or("head_dim", divided, 1, 4096);
-  s.tied = c.flag_or("tie_word_embeddings", f.tied);
+  s.tied = c.flag_or("tie_embedding", c.flag_or("tie_word_embeddings", f.tied));  // the first is LFM2's
   to.set_count(prefix + "context_length", c.integer_or("max_position_embeddings", f.context, 1, most));
   to.set_count(prefix + "embedding_length", width);
   to.set_count(prefix + "block_count", s.layers);
-  to.set_count(prefix + "feed_forward_length", c.integer("intermediate_size", 1, most));
+  const bool experts = kind.experts && (c.has("num_local_experts") || c.has("num_experts"));
+  to.set_count(prefix + "feed_forward_length", feed_forward_length(c, f));
   to.set_count(prefix + "attention.head_count", s.heads);
   to.set_count(prefix + "attention.head_count_kv", s.key_heads);
   to.set_count(prefix + "attention.key_length", s.head_size);
   to.set_count(prefix + "attention.value_length", s.head_size);
-  to.set_number(prefix + "attention.layer_norm_rms_epsilon", c.number_or("rms_norm_eps", f.norm_epsilon));
-  add_window(c, kind, s.layers, to);
+  to.set_number(prefix + (kind.layer_norms ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon"),
+                c.number_or(f.norm_key, f.norm_epsilon));
+  if (kind.recurrent == LayerKind::convolution)
+    add_convolutions(c, s, prefix, to);
+  else if (kind.recurrent == LayerKind::delta_rule)
+    add_delta_rule(c, prefix, s, to);
+  else
+    add_window(c, f, kind, s.layers, to);
   if (kind.caps) add_gemma(c, kind, width, s, to);
-  if (kind.experts && (c.has("num_local_experts") || c.has("num_experts"))) add_experts(c, prefix, s, to);
+  if (kind.scales) add_scales(c, prefix, to);
+  if (kind.scaled_logits) to.set_number(prefix + "logit_scale", c.number_or("logit_scale", 0.0625));
+  if (experts) add_experts(c, f, prefix, s, to);
   if (kind.fixed_period > 0) check_layers_without_rope(c, s.layers, kind.fixed_period);
+  return s;
+}
+
+ModelShape add_encoder_config(const JsonObject& c, const Family& f, Metadata& to) {
+  const std::string prefix = std::string(f.architecture) + ".";
+  to.set("general.architecture", std::string(f.architecture));
+  to.set("general.type", std::string("model"));
+  if (const std::string v = c.text_or("hidden_act", "gelu"); v != "gelu")
+    c.bad("hidden_act", fmt::format("{} is not supported; encoders use gelu", quote_text(v)));
+  if (const std::string v = c.text_or("position_embedding_type", "absolute"); v != "absolute")
+    c.bad("position_embedding_type", fmt::format("{} is not supported", quote_text(v)));
+  for (const char* key : {"is_decoder", "add_cross_attention"})
+    if (c.flag_or(key, false)) c.bad(key, "decoders of this class are not supported");
+  if (c.has("quantization_config")) c.bad("quantization_config", "quantised weights are not supported");
+  ModelShape s;
+  s.tied = true;
+  s.layers = c.integer("num_hidden_layers", 1, 4096);
+  // RoBERTa's positions begin after the padding token's.
+  if (f.skips_positions) s.skipped_positions = c.integer_or("pad_token_id", 1, 0, 1 << 20) + 1;
+  const std::int64_t positions = c.integer_or("max_position_embeddings", f.context, 1, most);
+  if (positions <= s.skipped_positions)
+    c.bad("max_position_embeddings", fmt::format("{} leaves no positions for tokens", positions));
+  to.set_count(prefix + "context_length", positions - s.skipped_positions);
+  to.set_count(prefix + "embedding_length", c.integer("hidden_size", 1, most));
+  to.set_count(prefix + "block_count", s.layers);
+  to.set_count(prefix + "feed_forward_length", c.integer("intermediate_size", 1, most));
+  to.set_count(prefix + "attention.head_count", c.integer("num_attention_heads", 1, 4096));
+  to.set_number(prefix + "attention.layer_norm_epsilon", c.number_or(f.norm_key, f.norm_epsilon));
+  to.set(prefix + "attention.causal", false);
   return s;
 }
 

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/llm/architectures.h"
 #include "tessera/llm/gguf_types.h"
 
 namespace tessera::hub {
@@ -28,7 +30,17 @@ constexpr std::array families = {
            .norm_epsilon = 1e-5},
     Family{.name = "Qwen2ForCausalLM", .architecture = "qwen2", .context = 32768, .key_heads = 32},
     Family{.name = "Qwen3ForCausalLM", .architecture = "qwen3", .context = 32768, .key_heads = 32, .head_size = 128},
-    Family{.name = "Qwen3MoeForCausalLM", .architecture = "qwen3moe", .context = 32768, .key_heads = 4},
+    Family{.name = "Qwen2MoeForCausalLM",
+           .architecture = "qwen2moe",
+           .context = 32768,
+           .key_heads = 16,
+           .normalised = false,
+           .shared_hidden = 5632},
+    Family{.name = "Qwen3MoeForCausalLM",
+           .architecture = "qwen3moe",
+           .context = 32768,
+           .key_heads = 4,
+           .normalised = false},
     Family{.name = "SmolLM3ForCausalLM",
            .architecture = "smollm3",
            .context = 32768,
@@ -51,7 +63,9 @@ constexpr std::array families = {
            .head_size = 256,
            .tied = true,
            .gelu = true,
-           .norms_plus_one = true},
+           .norms_plus_one = true,
+           .window = 4096,
+           .after_attention = "post_attention_norm"},
     Family{.name = "Gemma3ForCausalLM",
            .architecture = "gemma3",
            .context = 131072,
@@ -60,12 +74,143 @@ constexpr std::array families = {
            .rope_base = 1e6,
            .tied = true,
            .gelu = true,
-           .norms_plus_one = true},
+           .norms_plus_one = true,
+           .window = 4096,
+           .after_attention = "post_attention_norm"},
+    Family{.name = "GraniteForCausalLM", .architecture = "granite"},
+    Family{.name = "GraniteMoeForCausalLM", .architecture = "granitemoe"},
+    Family{.name = "GraniteMoeSharedForCausalLM", .architecture = "granitemoe"},
+    Family{.name = "GraniteMoeHybridForCausalLM", .architecture = "granite", .shared_hidden = 1024},
+    Family{.name = "GraniteMoeHybridForCausalLM", .architecture = "granitemoe", .shared_hidden = 1024},
+    Family{.name = "Olmo2ForCausalLM",
+           .architecture = "olmo2",
+           .norm_epsilon = 1e-5,
+           .after_attention = "post_attention_norm"},
+    Family{.name = "Olmo3ForCausalLM",
+           .architecture = "olmo2",
+           .norm_epsilon = 1e-5,
+           .rope_base = 5e5,
+           .window = 4096,
+           .after_attention = "post_attention_norm"},
+    Family{.name = "OlmoeForCausalLM",
+           .architecture = "olmoe",
+           .context = 4096,
+           .norm_epsilon = 1e-5,
+           .normalised = false},
+    Family{.name = "GlmForCausalLM",
+           .architecture = "chatglm",
+           .context = 131072,
+           .key_heads = 2,
+           .head_size = 128,
+           .norm_epsilon = 1.5625e-7,
+           .rotary_part = 0.5,
+           .adjacent = true},
+    Family{.name = "Glm4ForCausalLM",
+           .architecture = "glm4",
+           .context = 131072,
+           .key_heads = 2,
+           .head_size = 128,
+           .norm_epsilon = 1.5625e-7,
+           .rotary_part = 0.5,
+           .adjacent = true},
+    Family{.name = "Exaone4ForCausalLM",
+           .architecture = "exaone4",
+           .key_heads = 32,
+           .norm_epsilon = 1e-5,
+           .window = 4096,
+           .after_attention = "post_attention_norm"},
+    Family{.name = "Ernie4_5ForCausalLM",
+           .architecture = "ernie4_5",
+           .context = 131072,
+           .key_heads = 2,
+           .head_size = 128,
+           .norm_epsilon = 1e-5,
+           .rope_base = 5e5,
+           .tied = true,
+           .adjacent = true},
+    Family{.name = "CohereForCausalLM",
+           .architecture = "command-r",
+           .context = 8192,
+           .norm_epsilon = 1e-5,
+           .rope_base = 5e5,
+           .tied = true,
+           .adjacent = true,
+           .norm_key = "layer_norm_eps"},
+    Family{.name = "Cohere2ForCausalLM",
+           .architecture = "cohere2",
+           .context = 8192,
+           .norm_epsilon = 1e-5,
+           .tied = true,
+           .window = 4096,
+           .adjacent = true,
+           .norm_key = "layer_norm_eps"},
+    Family{.name = "GptOssForCausalLM",
+           .architecture = "gpt-oss",
+           .context = 131072,
+           .key_heads = 8,
+           .head_size = 64,
+           .norm_epsilon = 1e-5,
+           .rope_base = 1.5e5,
+           .window = 128,
+           .after_attention = "post_attention_norm"},
+    Family{.name = "Lfm2ForCausalLM",
+           .architecture = "lfm2",
+           .context = 128000,
+           .key_heads = 8,
+           .norm_epsilon = 1e-5,
+           .rope_base = 1e6,
+           .tied = true,
+           .norm_key = "norm_eps"},
+    Family{.name = "Qwen3_5ForCausalLM",
+           .architecture = "qwen35",
+           .context = 32768,
+           .key_heads = 4,
+           .head_size = 256,
+           .norms_plus_one = true,
+           .rotary_part = 0.25,
+           .after_attention = "post_attention_norm"},
+    Family{.name = "Qwen3_5ForConditionalGeneration",
+           .architecture = "qwen35",
+           .context = 32768,
+           .key_heads = 4,
+           .head_size = 256,
+           .norms_plus_one = true,
+           .rotary_part = 0.25,
+           .sees = true,
+           .after_attention = "post_attention_norm"},
+    Family{.name = "BertModel",
+           .architecture = "bert",
+           .context = 512,
+           .norm_epsilon = 1e-12,
+           .adjacent = true,
+           .norm_key = "layer_norm_eps"},
+    Family{.name = "BertForMaskedLM",
+           .architecture = "bert",
+           .context = 512,
+           .norm_epsilon = 1e-12,
+           .adjacent = true,
+           .norm_key = "layer_norm_eps"},
+    Family{.name = "XLMRobertaModel",
+           .architecture = "bert",
+           .context = 514,
+           .norm_epsilon = 1e-5,
+           .adjacent = true,
+           .skips_positions = true,
+           .norm_key = "layer_norm_eps"},
+    Family{.name = "XLMRobertaForMaskedLM",
+           .architecture = "bert",
+           .context = 514,
+           .norm_epsilon = 1e-5,
+           .adjacent = true,
+           .skips_positions = true,
+           .norm_key = "layer_norm_eps"},
 };
 
 std::string names() {
   std::string out;
-  for (const Family& f : families) out += (out.empty() ? "" : ", ") + std::string(f.name);
+  std::string_view last;
+  for (const Family& f : families)
+    if (f.name != std::exchange(last, f.name)) out += (out.empty() ? "" : ", ") + std::string(f.name);
   return out;
 }
 
@@ -76,8 +221,14 @@ const Family& family_of(const JsonObject& config) {
   if (classes.size() != 1 || !classes[0].is_string())
     config.bad("architectures", "expected one model class", "Supported classes: " + names());
   const auto name = classes[0].get<std::string>();
-  for (const Family& f : families)
-    if (f.name == name) return f;
+  const Family* found = nullptr;
+  for (const Family& f : families) {
+    if (f.name != name) continue;
+    const Architecture* const kind = find_architecture(f.architecture);  // null for encoders
+    const bool experts = kind != nullptr && kind->experts;
+    if (found == nullptr || experts == (config.integer_or("num_local_experts", 8, 0, 4096) > 0)) found = &f;
+  }
+  if (found != nullptr) return *found;
   config.bad("architectures", quote_text(name) + " is not supported", "Supported classes: " + names());
 }
 

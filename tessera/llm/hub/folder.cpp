@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "tessera/base/error.h"
+#include "tessera/llm/architectures.h"
+#include "tessera/llm/hub/sentence_transformers.h"
 #include "tessera/llm/hub/tensors.h"
 #include "tessera/llm/hub/tokenizer_file.h"
 
@@ -17,8 +19,13 @@ namespace fs = std::filesystem;
 
 std::string folder_name(const std::string& path) {
   std::error_code ignored;
-  const fs::path whole = fs::absolute(path, ignored).lexically_normal();
-  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+  fs::path whole = fs::absolute(path, ignored).lexically_normal();
+  if (!whole.has_filename()) whole = whole.parent_path();
+  // In the cache of the hub, the path is models--OWNER--NAME/snapshots/REVISION.
+  if (whole.parent_path().filename() == "snapshots")
+    if (const std::string model = whole.parent_path().parent_path().filename().string(); model.starts_with("models--"))
+      return model.substr(model.rfind("--") + 2);
+  return whole.filename().string();
 }
 
 /// Adds the chat template: a file of its own, or one or more templates in tokenizer_config.json.
@@ -64,16 +71,22 @@ void require_file(const std::string& path, const char* name) {
 GgufFile Folder::open(const std::string& path, std::optional<GgmlType> weights) {
   require_file(path, "config.json");
   require_file(path, "tokenizer.json");
-  const JsonObject config = JsonObject::read(path + "/config.json");
+  const JsonObject whole = JsonObject::read(path + "/config.json");
+  const Family& family = family_of(whole);
+  if (family.sees && !whole.has("text_config")) whole.bad("text_config", "the key is missing");
+  const JsonObject config = family.sees ? *whole.object("text_config") : whole;
   const TokenizerFiles files{.tokenizer = JsonObject::read(path + "/tokenizer.json", max_tokenizer_bytes),
                              .settings = JsonObject::read_if_exists(path + "/tokenizer_config.json"),
                              .config = config,
                              .generation = JsonObject::read_if_exists(path + "/generation_config.json")};
   Metadata metadata;
-  const Family& family = family_of(config);
-  const ModelShape shape = add_config(config, family, metadata);
+  const bool is_encoder = find_encoder_architecture(family.architecture) != nullptr;
+  const ModelShape shape =
+      is_encoder ? add_encoder_config(config, family, metadata) : add_config(config, family, metadata);
   metadata.set("general.name", folder_name(path));
-  const ComputedTensors computed = add_rope(config, family, shape, metadata);
+  ComputedTensors computed;
+  if (!is_encoder) computed = add_rope(config, family, shape, metadata);
+  add_embedding_modules(path, std::string(family.architecture), files, metadata);
   add_sampling(files.generation, metadata);
   add_tokenizer(files, metadata);
   add_chat_template(path, files.settings, metadata);

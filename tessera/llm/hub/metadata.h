@@ -13,7 +13,7 @@
 
 namespace tessera::hub {
 
-// Keys that GGUF files do not have. The tokenizer reads them.
+// Keys that GGUF files do not have. The tokenizer and EmbeddingModel read them.
 /// Ids of all tokens that end the generated text: array of i32.
 inline constexpr std::string_view ends_key = "tessera.tokenizer.end_tokens";
 /// Ids of tokens that remove the white space before or after them: arrays of i32.
@@ -23,8 +23,15 @@ inline constexpr std::string_view strips_right_key = "tessera.tokenizer.strips_r
 /// (the same, but only at the beginning of the text).
 inline constexpr std::string_view space_key = "tessera.tokenizer.space_before";
 
+/// True if text is converted to Unicode's normalization form C first.
+inline constexpr std::string_view nfc_key = "tessera.tokenizer.nfc";
 /// True if a "llama" vocabulary has ranked merges instead of scores.
 inline constexpr std::string_view ranks_key = "tessera.tokenizer.ranked_merges";
+
+/// Embedding models: whether embeddings are scaled to the length 1 by default, and the maximum number of tokens of a
+/// text, if it is less than the context length.
+inline constexpr std::string_view normalize_key = "tessera.embedding.normalize";
+inline constexpr std::string_view max_tokens_key = "tessera.embedding.max_tokens";
 
 /// Collects entries with unique keys.
 class Metadata {

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -39,6 +40,9 @@ const std::vector<KnownPatterns>& known_patterns() {
        "llama-bpe"},
       {{TESSERA_CONTRACTIONS "|" TESSERA_WORD R"(\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|)" TESSERA_SPACES},
        "qwen2",
+       ""},
+      {{TESSERA_CONTRACTIONS "|" TESSERA_WORD R"([\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|)" TESSERA_SPACES},
+       "qwen35",
        ""},
       {{TESSERA_WORD TESSERA_UPPER "*" TESSERA_LOWER "+|" TESSERA_WORD TESSERA_UPPER "+" TESSERA_LOWER
                                    R"(*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|)" TESSERA_SPACES},
@@ -104,12 +108,104 @@ std::string metaspace(const JsonObject& step) {
   return "";
 }
 
+/// Decodes base64 (RFC 4648), or returns std::nullopt.
+std::optional<std::vector<std::int32_t>> bytes_of_base64(std::string_view text) {
+  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::vector<std::int32_t> bytes;
+  std::uint32_t bits = 0;
+  int count = 0;
+  while (text.ends_with('=')) text.remove_suffix(1);
+  for (const char c : text) {
+    const std::size_t digit = digits.find(c);
+    if (digit == std::string_view::npos) return std::nullopt;
+    bits = bits << 6 | static_cast<std::uint32_t>(digit);
+    if ((count += 6) < 8) continue;
+    count -= 8;
+    bytes.push_back(static_cast<std::int32_t>(bits >> count & 0xff));
+  }
+  return bytes;
+}
+
 }  // namespace
+
+BertText bert_text(const JsonObject& tokenizer) {
+  BertText out{false, false};
+  for (const JsonObject& step : normalizers_of(tokenizer)) {
+    if (step.text("type") != "BertNormalizer" || !step.flag_or("clean_text", true) ||
+        !step.flag_or("handle_chinese_chars", true))
+      refuse_step(step, "normalizer");
+    out.lowercase = step.flag_or("lowercase", true);
+    out.strips_accents = step.flag_or("strip_accents", out.lowercase);
+  }
+  const std::vector<JsonObject> splits = splits_of(tokenizer);
+  for (const JsonObject& step : splits)
+    if (step.text("type") != "BertPreTokenizer") refuse_step(step, "pre-tokenizer");
+  if (splits.size() != 1 || normalizers_of(tokenizer).size() != 1)
+    tokenizer.bad("normalizer", "WordPiece is supported only with BertNormalizer and BertPreTokenizer");
+  return out;
+}
+
+bool lowercases(const JsonObject& tokenizer) {
+  return std::ranges::any_of(normalizers_of(tokenizer), [](const JsonObject& step) {
+    return step.text("type") == "BertNormalizer" && step.flag_or("lowercase", true);
+  });
+}
+
+std::vector<std::int32_t> unigram_charsmap(const JsonObject& tokenizer) {
+  std::vector<std::int32_t> charsmap;
+  bool strips = false, merges = false;  // whether the normalizer removes spaces at the end, and merges spaces
+  for (const JsonObject& step : normalizers_of(tokenizer)) {
+    const std::string type = step.text("type");
+    if (type == "Precompiled" && charsmap.empty() && !strips && !merges) {
+      auto bytes = bytes_of_base64(step.text("precompiled_charsmap"));
+      if (!bytes) step.bad("precompiled_charsmap", "this is not base64");
+      charsmap = std::move(*bytes);
+    } else if (type == "Replace") {
+      const std::string content = step.text_or("content", "");
+      if (pattern_of(step, "Regex") != " {2,}" || (content != " " && content != "\u2581"))
+        refuse_step(step, "normalizer");
+      merges = true;
+      if (content != " " && !strips)
+        step.bad("content", "a space at the end of the text becomes U+2581, which is not supported",
+                 "Supported is this step after Strip with strip_right");
+    } else if (type == "Strip" && step.flag_or("strip_right", false)) {
+      strips = true;
+    } else {
+      refuse_step(step, "normalizer");
+    }
+  }
+  bool marks_spaces = false, splits = false;
+  for (const JsonObject& step : splits_of(tokenizer)) {
+    const std::string type = step.text("type");
+    if (type == "Metaspace" && !marks_spaces && step.text_or("replacement", "") == "\u2581" &&
+        step.text_or("prepend_scheme", step.flag_or("add_prefix_space", true) ? "always" : "never") == "always")
+      marks_spaces = true;
+    else if (type == "WhitespaceSplit" && !marks_spaces)
+      splits = true;
+    else
+      refuse_step(step, "pre-tokenizer");
+  }
+  if (!marks_spaces) tokenizer.bad("pre_tokenizer", "Unigram is supported only with a space (U+2581) before each word");
+  if (charsmap.empty())
+    tokenizer.bad("normalizer", "Unigram is supported only with the character map of a Precompiled step");
+  if (!splits && !(merges && strips))
+    tokenizer.bad("normalizer",
+                  fmt::format("Unigram is supported only without extra spaces, but no step {}",
+                              merges ? "removes spaces at the end of the text" : "merges spaces"),
+                  "Supported are the pre-tokenizer WhitespaceSplit, or the normalizers Strip with strip_right and "
+                  "Replace of the regular expression \" {2,}\"");
+  return charsmap;
+}
 
 bool is_byte_level(const JsonObject& tokenizer) {
   for (const JsonObject& step : splits_of(tokenizer))
     if (step.text("type") == "ByteLevel") return true;
   return false;
+}
+
+bool uses_nfc(const JsonObject& tokenizer) {
+  const std::vector<JsonObject> steps = normalizers_of(tokenizer);
+  return std::ranges::any_of(steps, [](const JsonObject& step) { return step.text("type") == "NFC"; });
 }
 
 std::string pre_tokenizer_name(const JsonObject& tokenizer, bool ignores_merges) {
@@ -138,7 +234,7 @@ std::string pre_tokenizer_name(const JsonObject& tokenizer, bool ignores_merges)
   tokenizer.bad("pre_tokenizer",
                 fmt::format("the pattern {} is not supported{}", quote_text(patterns.empty() ? "" : patterns.front()),
                             ignores_merges ? " with ignore_merges" : ""),
-                "Supported are the patterns of GPT-2, Llama 3, Qwen 2, SmolLM, Tekken, GPT-4o and DeepSeek V3");
+                "Supported are the patterns of GPT-2, Llama 3, Qwen 2 and 3.5, SmolLM, Tekken, GPT-4o and DeepSeek V3");
 }
 
 std::string space_before(const JsonObject& tokenizer) {

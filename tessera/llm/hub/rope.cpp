@@ -47,16 +47,19 @@ class RopeReader {
   static std::string type_of(const JsonObject& r) { return r.text_or("rope_type", r.text_or("type", "default")); }
 
   void add_local(const JsonObject& local) {
-    if (kind_.local_base == 0 || type_of(local) != "default")
+    if (!kind_.unscaled_windows || type_of(local) != "default")
       local.bad("rope_type", "scaling of layers with a window is not supported");
-    to_.set_number(key("freq_base_swa"), local.number_or("rope_theta", static_cast<double>(kind_.local_base)));
+    to_.set_number(key("freq_base_swa"),
+                   local.number_or("rope_theta",
+                                   kind_.local_base > 0 ? static_cast<double>(kind_.local_base) : family_.rope_base));
   }
 
   void add_dimensions(const JsonObject& r) {
-    const double part = r.number_or("partial_rotary_factor", config_.number_or("partial_rotary_factor", 1));
+    const double part =
+        r.number_or("partial_rotary_factor", config_.number_or("partial_rotary_factor", family_.rotary_part));
     if (!(part > 0 && part <= 1)) r.bad("partial_rotary_factor", fmt::format("{} is not between 0 and 1", part));
     dimensions_ = static_cast<std::int64_t>(static_cast<double>(shape_.head_size) * part);
-    if (dimensions_ != shape_.head_size && kind_.pairs == RotaryPairs::adjacent)
+    if (dimensions_ != shape_.head_size && kind_.pairs == RotaryPairs::adjacent && !family_.adjacent)
       r.bad("partial_rotary_factor", fmt::format("{} models must rotate whole heads", family_.architecture));
     to_.set_count(key("dimension_count"), dimensions_);
   }
@@ -117,7 +120,8 @@ class RopeReader {
   }
 
   void add_yarn(const JsonObject& r) {
-    if (!r.flag_or("truncate", true)) r.bad("truncate", "YaRN without truncation is not supported");
+    if (const bool truncates = r.flag_or("truncate", true); truncates == kind_.exact_yarn)
+      r.bad("truncate", fmt::format("{} is not supported for {} models", truncates, family_.architecture));
     const std::int64_t original = original_context(r);
     const double factor = factor_of(r, original), part = r.number_or("mscale", 0),
                  all = r.number_or("mscale_all_dim", 0);

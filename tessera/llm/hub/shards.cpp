@@ -48,6 +48,11 @@ Shards::Shards(const std::string& folder) {
   std::ranges::sort(tensors_, {}, &StoredTensor::name);
 }
 
+const StoredTensor* Shards::find(std::string_view name) const {
+  const auto at = std::ranges::lower_bound(tensors_, name, {}, &StoredTensor::name);
+  return at != tensors_.end() && at->name == name ? &*at : nullptr;
+}
+
 void Shards::add_indexed(const std::string& folder, const std::string& index) {
   const JsonObject file = JsonObject::read(index, max_tokenizer_bytes);
   const auto map = file.object("weight_map");

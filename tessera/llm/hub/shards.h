@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/base/os/input_file.h"
@@ -29,6 +30,8 @@ class Shards {
 
   /// The tensors, sorted by name.
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
+  /// Returns the tensor with this name, or null.
+  const StoredTensor* find(std::string_view name) const;
   const std::string& path(const StoredTensor& tensor) const { return paths_[tensor.shard]; }
   /// Reads data from byte `offset` of a file. Thread-safe. Throws the errors of InputFile::read.
   void read(std::size_t shard, std::uint64_t offset, std::span<std::byte> to) const { files_[shard].read(offset, to); }

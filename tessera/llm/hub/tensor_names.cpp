@@ -3,13 +3,20 @@
 #include "tessera/llm/hub/tensor_names.h"
 
 #include <charconv>
+#include <string>
 #include <utility>
+
+#include "tessera/llm/architectures.h"
 
 namespace tessera::hub {
 namespace {
 
 using NamePair = std::pair<std::string_view, std::string_view>;
 
+constexpr NamePair model_names[] = {{"model.embed_tokens", "token_embd"},
+                                    {"model.norm", "output_norm"},
+                                    {"lm_head", "output"},
+                                    {"model.embedding_norm", "token_embd_norm"}};
 constexpr NamePair layer_names[] = {{"input_layernorm", "attn_norm"},
                                     {"self_attn.q_proj", "attn_q"},
                                     {"self_attn.k_proj", "attn_k"},
@@ -18,17 +25,88 @@ constexpr NamePair layer_names[] = {{"input_layernorm", "attn_norm"},
                                     {"self_attn.o_proj", "attn_output"},
                                     {"self_attn.q_norm", "attn_q_norm"},
                                     {"self_attn.k_norm", "attn_k_norm"},
+                                    {"post_self_attn_layernorm", "post_attention_norm"},
+                                    {"post_mlp_layernorm", "post_ffw_norm"},
                                     {"mlp.gate_proj", "ffn_gate"},
                                     {"mlp.up_proj", "ffn_up"},
                                     {"mlp.gate_up_proj", "ffn_up"},
                                     {"mlp.down_proj", "ffn_down"},
                                     {"mlp.gate", "ffn_gate_inp"},
+                                    {"operator_norm", "attn_norm"},
+                                    {"ffn_norm", "ffn_norm"},
+                                    {"self_attn.out_proj", "attn_output"},
+                                    {"self_attn.q_layernorm", "attn_q_norm"},
+                                    {"self_attn.k_layernorm", "attn_k_norm"},
+                                    {"conv.conv", "shortconv.conv"},
+                                    {"conv.in_proj", "shortconv.in_proj"},
+                                    {"conv.out_proj", "shortconv.out_proj"},
+                                    {"feed_forward.w1", "ffn_gate"},
+                                    {"feed_forward.w2", "ffn_down"},
+                                    {"feed_forward.w3", "ffn_up"},
+                                    {"linear_attn.in_proj_qkv", "attn_qkv"},
+                                    {"linear_attn.in_proj_z", "attn_gate"},
+                                    {"linear_attn.in_proj_b", "ssm_beta"},
+                                    {"linear_attn.in_proj_a", "ssm_alpha"},
+                                    {"linear_attn.conv1d", "ssm_conv1d"},
+                                    {"linear_attn.norm", "ssm_norm"},
+                                    {"linear_attn.out_proj", "ssm_out"},
+                                    {"mlp.router", "ffn_gate_inp"},
+                                    {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+                                    {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
+                                    {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
+                                    {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
                                     {"block_sparse_moe.gate", "ffn_gate_inp"},
+                                    {"block_sparse_moe.router.layer", "ffn_gate_inp"},
                                     {"pre_feedforward_layernorm", "ffn_norm"},
                                     {"post_feedforward_layernorm", "post_ffw_norm"}};
 constexpr NamePair expert_names[] = {{"gate_proj", "ffn_gate_exps"}, {"w1", "ffn_gate_exps"},
                                      {"down_proj", "ffn_down_exps"}, {"w2", "ffn_down_exps"},
                                      {"up_proj", "ffn_up_exps"},     {"w3", "ffn_up_exps"}};
+
+/// A tensor with other rows than in GGUF files, or without an ending.
+struct SpecialName {
+  std::string_view theirs, first, second = {};  ///< `second` has the other rows
+  bool alternating = false;                     ///< rows belong to both in turn, instead of one after the other
+  bool transposed = false;
+};
+constexpr SpecialName special_names[] = {
+    {.theirs = "self_attn.sinks", .first = "attn_sinks.weight"},
+    {.theirs = "linear_attn.A_log", .first = "ssm_a"},
+    {.theirs = "linear_attn.dt_bias", .first = "ssm_dt.bias"},
+    {.theirs = "block_sparse_moe.input_linear.weight", .first = "ffn_gate_exps.weight", .second = "ffn_up_exps.weight"},
+    {.theirs = "block_sparse_moe.output_linear.weight", .first = "ffn_down_exps.weight"},
+    {.theirs = "shared_mlp.input_linear.weight", .first = "ffn_gate_shexp.weight", .second = "ffn_up_shexp.weight"},
+    {.theirs = "shared_mlp.output_linear.weight", .first = "ffn_down_shexp.weight"},
+    {.theirs = "mlp.experts.gate_up_proj",
+     .first = "ffn_gate_exps.weight",
+     .second = "ffn_up_exps.weight",
+     .alternating = true,
+     .transposed = true},
+    {.theirs = "mlp.experts.gate_up_proj_blocks",
+     .first = "ffn_gate_exps.weight",
+     .second = "ffn_up_exps.weight",
+     .alternating = true},
+    {.theirs = "mlp.experts.gate_up_proj_bias",
+     .first = "ffn_gate_exps.bias",
+     .second = "ffn_up_exps.bias",
+     .alternating = true},
+    {.theirs = "mlp.experts.down_proj", .first = "ffn_down_exps.weight", .transposed = true},
+    {.theirs = "mlp.experts.down_proj_blocks", .first = "ffn_down_exps.weight"},
+    {.theirs = "mlp.experts.down_proj_bias", .first = "ffn_down_exps.bias"}};
+
+// Encoders: names of the embeddings, and of the parts of a layer. The names of old files end with gamma and beta.
+constexpr NamePair encoder_names[] = {{"word_embeddings", "token_embd"},
+                                      {"position_embeddings", "position_embd"},
+                                      {"token_type_embeddings", "token_types"},
+                                      {"LayerNorm", "token_embd_norm"}};
+constexpr NamePair encoder_layer_names[] = {{"attention.self.query", "attn_q"},
+                                            {"attention.self.key", "attn_k"},
+                                            {"attention.self.value", "attn_v"},
+                                            {"attention.output.dense", "attn_output"},
+                                            {"attention.output.LayerNorm", "attn_output_norm"},
+                                            {"intermediate.dense", "ffn_up"},
+                                            {"output.dense", "ffn_down"},
+                                            {"output.LayerNorm", "layer_output_norm"}};
 
 template <std::size_t N>
 std::string_view find_name(const NamePair (&names)[N], std::string_view name) {
@@ -53,34 +131,95 @@ std::optional<std::uint64_t> take_number(std::string_view& text) {
   return value;
 }
 
+std::vector<TensorName> special_tensors(const std::string& block, const SpecialName& s, bool experts) {
+  std::vector<TensorName> out;
+  for (const std::string_view ours : {s.first, s.second}) {
+    if (ours.empty()) continue;
+    std::string name = block + std::string(ours);
+    if (const std::size_t shared = name.find("_shexp"); shared != std::string::npos && !experts) name.erase(shared, 6);
+    const RowPart rows = s.second.empty()  ? RowPart::all
+                         : ours == s.first ? (s.alternating ? RowPart::even : RowPart::first_half)
+                                           : (s.alternating ? RowPart::odd : RowPart::second_half);
+    out.push_back({std::move(name), {}, rows, s.transposed});
+  }
+  return out;
+}
+
+/// Removes the name of the model, such as "bert.", before the parts of an encoder.
+std::string_view without_encoder(std::string_view name) {
+  for (const std::string_view model : {"bert.", "roberta."})
+    if (skip(name, model)) break;
+  return name;
+}
+
+std::vector<TensorName> encoder_tensors(std::string_view name) {
+  name = without_encoder(name);
+  std::string block;
+  const bool is_embedding = skip(name, "embeddings.");
+  if (!is_embedding) {
+    if (!skip(name, "encoder.layer.")) return {};
+    const auto layer = take_number(name);
+    if (!layer) return {};
+    block = "blk." + std::to_string(*layer) + ".";
+  }
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos) return {};
+  std::string_view what = name.substr(dot);
+  if (what == ".gamma") what = ".weight";
+  if (what == ".beta") what = ".bias";
+  const std::string_view stem = name.substr(0, dot),
+                         ours = is_embedding ? find_name(encoder_names, stem) : find_name(encoder_layer_names, stem);
+  if (ours.empty() || (what != ".weight" && what != ".bias")) return {};
+  return {TensorName{block + std::string(ours) + std::string(what), {}}};
+}
+
 }  // namespace
 
-std::optional<TensorName> gguf_name(std::string_view name, bool post_norms) {
+std::vector<TensorName> gguf_names(std::string_view name, const Family& family, bool experts) {
+  if (find_encoder_architecture(family.architecture) != nullptr) return encoder_tensors(name);
+  std::string block, whole;
+  if (family.sees && skip(name, "model.language_model.")) name = whole = "model." + std::string(name);
+  if (skip(name, "model.layers.")) {
+    const auto layer = take_number(name);
+    if (!layer) return {};
+    block = "blk." + std::to_string(*layer) + ".";
+    for (const SpecialName& s : special_names)
+      if (s.theirs == name) return special_tensors(block, s, experts);
+  }
   const std::size_t dot = name.rfind('.');
-  if (dot == std::string_view::npos) return std::nullopt;
+  if (dot == std::string_view::npos) return {};
   std::string_view stem = name.substr(0, dot);
   const std::string what(name.substr(dot));
-  if (what != ".weight" && what != ".bias") return std::nullopt;
-  if (stem == "model.embed_tokens") return TensorName{"token_embd" + what, {}};
-  if (stem == "model.norm") return TensorName{"output_norm" + what, {}};
-  if (stem == "lm_head") return TensorName{"output" + what, {}};
-  if (!skip(stem, "model.layers.")) return std::nullopt;
-  const auto layer = take_number(stem);
-  if (!layer) return std::nullopt;
+  if (what != ".weight" && what != ".bias") return {};
+  if (block.empty()) {
+    const std::string_view ours = find_name(model_names, stem);
+    if (ours.empty()) return {};
+    return {TensorName{std::string(ours) + what, {}}};
+  }
   std::optional<std::uint64_t> expert;
   std::string_view part;
   if (skip(stem, "mlp.experts.") || skip(stem, "block_sparse_moe.experts.")) {
     expert = take_number(stem);
     if (expert) part = find_name(expert_names, stem);
   } else if (stem == "post_attention_layernorm") {
-    part = post_norms ? "post_attention_norm" : "ffn_norm";
+    part = family.after_attention;
   } else {
     part = find_name(layer_names, stem);
   }
-  if (part.empty()) return std::nullopt;
-  return TensorName{"blk." + std::to_string(*layer) + "." + std::string(part) + what, expert};
+  if (part.empty()) return {};
+  return {TensorName{block + std::string(part) + what, expert}};
 }
 
-bool is_redundant(std::string_view name) { return name.ends_with(".rotary_emb.inv_freq"); }
+bool is_redundant(std::string_view name, const Family& family) {
+  if (name.ends_with(".rotary_emb.inv_freq")) return true;
+  if (find_encoder_architecture(family.architecture) != nullptr) {
+    name = without_encoder(name);
+    return name == "embeddings.position_ids" || name.starts_with("pooler.") || name.starts_with("cls.") ||
+           name.starts_with("lm_head.");
+  }
+  // Layers that predict further tokens, and the part for images.
+  return family.architecture == "qwen35" &&
+         (name.starts_with("mtp.") || (family.sees && name.starts_with("model.visual.")));
+}
 
 }  // namespace tessera::hub

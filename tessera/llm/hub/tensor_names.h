@@ -6,20 +6,32 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "tessera/llm/hub/family.h"
 
 namespace tessera::hub {
 
-/// A tensor of a GGUF file that consists of one or more tensors of the folder.
+/// Which rows of a stored matrix belong to a GGUF tensor.
+enum class RowPart { all, first_half, second_half, even, odd };
+
+/// A tensor of a GGUF file that consists of one or more tensors of the folder, or of some rows of one.
 struct TensorName {
   std::string name;                     ///< in GGUF files, such as "blk.0.attn_q.weight"
-  std::optional<std::uint64_t> expert;  ///< which expert, if the tensor contains the matrices of all experts
+  std::optional<std::uint64_t> expert;  ///< which expert, if each expert is a tensor of its own
+  RowPart rows = RowPart::all;
+  bool transposed = false;  ///< columns are stored one after the other
 };
 
-/// Returns the GGUF name for a name in transformers, or std::nullopt if it is unknown. `post_norms` is true for
-/// architectures that normalise the outputs of attention and feed-forward layers.
-std::optional<TensorName> gguf_name(std::string_view name, bool post_norms);
+/// Returns the GGUF tensors that contain the data of a tensor of transformers, or nothing if its name is unknown.
+/// `experts` is true for models with experts.
+std::vector<TensorName> gguf_names(std::string_view name, const Family& family, bool experts);
 
-/// True for tensors that are computed from the configuration and stored in old files.
-bool is_redundant(std::string_view name);
+/// True for tensors that are not used: those that are computed from the configuration and stored in old files, those of
+/// layers that predict further tokens, those for images, and the heads of encoders.
+bool is_redundant(std::string_view name, const Family& family);
+
+/// The endings of the two tensors of a matrix in MXFP4: 16 bytes and a factor for each block of 32 elements.
+inline constexpr std::string_view blocks_ending = "_blocks", factors_ending = "_scales";
 
 }  // namespace tessera::hub

@@ -27,31 +27,88 @@ class TokenizerReader {
   void read() {
     const auto model = file_.object("model");
     if (!model) file_.bad("model", "the key is missing", "The tokenizer cannot be read without it");
-    check_model(*model);
+    const std::string type = model->text_or("type", "BPE");
+    if (type == "WordPiece") return read_word_pieces(*model);
+    if (type == "Unigram") return read_unigrams(*model);
+    check_model(*model, type);
     byte_level_ = is_byte_level(file_);
     if (!byte_level_ && !model->flag_or("byte_fallback", false))
       model->bad("byte_fallback", "BPE without byte fallback and without byte-level text is not supported");
     read_vocabulary(*model);
     read_added();
+    if (byte_level_ && uses_nfc(file_)) to_.set(std::string(nfc_key), true);
     if (byte_level_)
       to_.set("tokenizer.ggml.pre", pre_tokenizer_name(file_, model->flag_or("ignore_merges", false)));
     else
       read_spaces(*model);
     add_merges(*model);
     add_special(*model);
-    to_.set("tokenizer.ggml.model", std::string(byte_level_ ? "gpt2" : "llama"));
+    add_tokens(byte_level_ ? "gpt2" : "llama");
+  }
+
+ private:
+  void add_tokens(const char* model) {
+    to_.set("tokenizer.ggml.model", std::string(model));
     to_.set("tokenizer.ggml.tokens", GgufArray{std::move(tokens_)});
     std::vector<std::int32_t> types;
     for (const TokenType t : types_) types.push_back(static_cast<std::int32_t>(t));
     to_.set("tokenizer.ggml.token_type", GgufArray{std::move(types)});
   }
 
- private:
-  static void check_model(const JsonObject& model) {
-    const std::string type = model.text_or("type", "BPE");
+  /// In GGUF files, the first token of a word begins with U+2581, and the others have no mark.
+  void read_word_pieces(const JsonObject& model) {
+    if (const std::string mark = model.text_or("continuing_subword_prefix", "##"); mark != "##")
+      model.bad("continuing_subword_prefix", fmt::format("{} is not supported; expected ##", quote_text(mark)));
+    if (const auto most = model.integer_or("max_input_chars_per_word", 100, 0, most_tokens); most != 100)
+      model.bad("max_input_chars_per_word", fmt::format("{} is not supported; expected 100", most));
+    const BertText text = bert_text(file_);
+    to_.set("tokenizer.ggml.normalizer.lowercase", text.lowercase);
+    to_.set("tokenizer.ggml.normalizer.strip_accents", text.strips_accents);
+    read_vocabulary(model);
+    read_added();
+    std::optional<std::int64_t> before, after;
+    bool found = false;
+    read_template(before, after, found);
+    if (!before || !after) file_.bad("post_processor", "a token before the text and one after it are needed");
+    to_.set_count("tokenizer.ggml.cls_token_id", *before);
+    to_.set_count("tokenizer.ggml.seperator_token_id", *after);
+    add_special(model);
+    for (std::size_t i = 0; i < tokens_.size(); ++i) {
+      if (types_[i] != TokenType::normal) continue;
+      std::string& token = tokens_[i];
+      token = token.starts_with("##") ? token.substr(2) : "\u2581" + token;
+    }
+    add_tokens("bert");
+  }
+
+  void read_unigrams(const JsonObject& model) {
+    if (model.flag_or("byte_fallback", false))
+      model.bad("byte_fallback", "Unigram vocabularies with bytes are not supported");
+    std::vector<float> scores;
+    for (const json& entry : model.array("vocab")) {
+      if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
+        model.bad("vocab", fmt::format("entry {} is not a text and a score", scores.size()));
+      set_token(model, "vocab", std::ssize(scores), entry[0].get<std::string>(), TokenType::normal);
+      scores.push_back(entry[1].get<float>());
+    }
+    if (scores.empty()) model.bad("vocab", "the vocabulary is empty");
+    const std::int64_t unknown = model.integer("unk_id", 0, std::ssize(scores) - 1);
+    to_.set("tokenizer.ggml.precompiled_charsmap", GgufArray{unigram_charsmap(file_)});
+    to_.set("tokenizer.ggml.remove_extra_whitespaces", true);
+    to_.set("tokenizer.ggml.add_space_prefix", true);
+    read_added();
+    add_special(model);
+    types_[static_cast<std::size_t>(unknown)] = TokenType::unknown;
+    to_.set_count("tokenizer.ggml.unknown_token_id", unknown);
+    scores.resize(tokens_.size());
+    to_.set("tokenizer.ggml.scores", GgufArray{std::move(scores)});
+    add_tokens("t5");
+  }
+
+  static void check_model(const JsonObject& model, const std::string& type) {
     if (type != "BPE")
       model.bad("type", fmt::format("the tokenizer {} is not supported", quote_text(type)),
-                "Supported tokenizers: BPE with byte-level text or byte fallback");
+                "Supported tokenizers: BPE with byte-level text or byte fallback, WordPiece and Unigram");
     for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"})
       if (!model.text_or(affix, "").empty()) model.bad(affix, "marks of subwords are not supported");
     if (model.number_or("dropout", 0) != 0) model.bad("dropout", "random merges are not supported");
@@ -177,6 +234,15 @@ class TokenizerReader {
     for (const JsonObject& step : steps) {
       const std::string type = step.text("type");
       if (type == "ByteLevel") continue;
+      if (type == "BertProcessing" || type == "RobertaProcessing") {
+        found = true;
+        for (const auto& [key, to] : {std::pair("cls", &before), std::pair("sep", &after)}) {
+          const json& named = step.array(key);  // the text and the id
+          *to = named.empty() || !named[0].is_string() ? std::nullopt : find(named[0].get<std::string>());
+          if (!*to) step.bad(key, "the token is not in the vocabulary");
+        }
+        continue;
+      }
       if (type != "TemplateProcessing") step.bad("type", fmt::format("{} is not supported", quote_text(type)));
       found = true;
       bool text_seen = false;

@@ -15,8 +15,8 @@ struct TokenizerFiles {
 };
 
 /// Adds the vocabulary, the merges and the special tokens as `tokenizer.ggml.*`, so that `Tokenizer` returns the same
-/// ids as `tokenizers`, except that text is not normalised to NFC. Throws FormatError with the key if the tokenizer is
-/// neither byte-level BPE nor BPE with byte fallback, or if it has a part that is not supported.
+/// ids as `tokenizers`. Throws FormatError with the key if the tokenizer is not byte-level BPE, BPE with byte fallback,
+/// WordPiece or Unigram, or if it has a part that is not supported.
 void add_tokenizer(const TokenizerFiles& files, Metadata& to);
 
 }  // namespace tessera::hub
