@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -91,41 +92,50 @@ void load(const tessera::GgufFile& file) {
   }
   for (auto* all : {&buffer, &device, &loading}) std::ranges::sort(*all);
   fmt::print(
-      "  {} threads, seconds (median and best of 9): file to buffer {:.2f} {:.2f}, file to device memory {:.2f} {:.2f}, "
+      "  {} threads, seconds (median and best of 9): file to buffer {:.2f} {:.2f}, file to device memory {:.2f} "
+      "{:.2f}, "
       "loading the model {:.2f} {:.2f} (first time {:.2f}). Ratios of loading to the first {:.2f} {:.2f} and to the "
       "second {:.2f} {:.2f}\n",
       threads.threads(), buffer[4], buffer[0], device[4], device[0], loading[4], loading[0], first,
       loading[4] / buffer[4], loading[0] / buffer[0], loading[4] / device[4], loading[0] / device[0]);
 }
 
-/// Prints the tokens per second for a prompt of 128 tokens and for 32 tokens generated after it. Each is measured after
-/// a warm-up run.
-void rate(const tessera::GgufFile& file) {
+/// Prints the tokens per second for a prompt of `length` tokens and for 32 tokens generated after it, by wall time and
+/// by processor time. Each is measured after a warm-up run.
+void rate(const tessera::GgufFile& file, std::size_t length) {
   using namespace tessera;
-  using Clock = std::chrono::steady_clock;
   const Device cpu{Backend::cpu, 0};
   const Llama model = Llama::load(file, cpu);
   model.prepare();
-  KeyValueCache cache = model.make_cache(256);
-  std::vector<std::int32_t> tokens(128);
+  KeyValueCache cache = model.make_cache(static_cast<std::int64_t>(length) + 128);
+  std::vector<std::int32_t> tokens(length);
   for (std::size_t i = 0; i < tokens.size(); ++i)
     tokens[i] = static_cast<std::int32_t>((7919 * i) % static_cast<std::size_t>(model.config().vocabulary));
-  const auto seconds = [](const auto& what) {
-    const auto start = Clock::now();
+  const auto now = [](clockid_t clock) {
+    timespec t{};
+    ::clock_gettime(clock, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+  };
+  const auto seconds = [&](const auto& what) {
+    const double wall = now(CLOCK_MONOTONIC), processor = now(CLOCK_PROCESS_CPUTIME_ID);
     what();
-    return std::chrono::duration<double>(Clock::now() - start).count();
+    return std::pair(now(CLOCK_MONOTONIC) - wall, now(CLOCK_PROCESS_CPUTIME_ID) - processor);
   };
   const auto prompt = [&] {
     cache.truncate(0);
     model.forward(tokens, cache).to_vector<float>();
   };
   Decoder decoder(model, cache);
+  constexpr int steps = 32;
   const auto decode = [&] {
-    for (int i = 0; i < 32; ++i) decoder.step(7 * i + 1).to_vector<float>();
+    for (int i = 0; i < steps; ++i) decoder.step(7 * i + 1).to_vector<float>();
   };
   prompt(), decode();
-  const double prompt_time = seconds(prompt), decode_time = seconds(decode);
-  fmt::print("{}: prompt {:.1f}, decode {:.2f} tokens/s\n", file.name(), 128 / prompt_time, 32 / decode_time);
+  const auto prompt_time = seconds(prompt), decode_time = seconds(decode);
+  const double count = static_cast<double>(length);
+  fmt::print("{}: prompt {:.1f}, decode {:.2f} tokens/s; per second of processor time: prompt {:.1f}, decode {:.2f}\n",
+             file.name(), count / prompt_time.first, steps / decode_time.first, count / prompt_time.second,
+             steps / decode_time.second);
 }
 
 }  // namespace
@@ -141,6 +151,10 @@ int main(int argc, char** argv) {
   app.add_flag("--load", only_load, "Only load the model, and print the time and memory used");
   bool only_rate = false;
   app.add_flag("--rate", only_rate, "Only print the tokens per second of prompt and generation");
+  std::size_t length = 128;
+  app.add_option("--prompt", length, "With --rate: the number of tokens of the prompt")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
   app.add_option("--tokens", count, "Number of tokens")->capture_default_str();
   app.add_option("--bound", bound, "Limit for the largest difference, relative to the logits' range")
       ->capture_default_str();
@@ -150,7 +164,7 @@ int main(int argc, char** argv) {
   try {
     const GgufFile file = GgufFile::open(path);
     if (only_load) return load(file), 0;
-    if (only_rate) return rate(file), 0;
+    if (only_rate) return rate(file, length), 0;
     std::map<std::string, int> types;
     for (const GgufTensor& t : file.tensors()) ++types[std::string(ggml_type_info(t.type)->name)];
     std::string mix;

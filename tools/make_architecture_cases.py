@@ -42,6 +42,10 @@ EXPERTS = dict(num_local_experts=8, num_experts=8, num_experts_per_tok=3, interm
                rope_parameters=THETA)
 SCALES = dict(embedding_multiplier=2.5, residual_multiplier=0.3, attention_multiplier=0.4, logits_scaling=3.0)
 PARTIAL = dict(THETA, partial_rotary_factor=0.5)
+DELTA = dict(num_hidden_layers=4, head_dim=16, linear_num_key_heads=2, linear_num_value_heads=6, linear_key_head_dim=8,
+             linear_value_head_dim=8, linear_conv_kernel_dim=4)
+GEMMA4 = dict(sliding_window=8, head_dim=16, global_head_dim=32, hidden_size_per_layer_input=0, final_logit_softcapping=30.0,
+              vocab_size_per_layer_input=VOCABULARY, tie_word_embeddings=True, rope_parameters=None)
 # The columns are name, class, differences from SIZES, number of tokens and cache size.
 CASES = [
     ("Llama 2", "Llama", dict(head_dim=8, rope_parameters=THETA), 24, 64),
@@ -101,17 +105,36 @@ CASES = [
     ("gpt-oss", "GptOss", dict(WINDOWS, intermediate_size=64, num_local_experts=4, num_experts_per_tok=2, rope_parameters=dict(
         rope_type="yarn", rope_theta=1000.0, factor=4.0, original_max_position_embeddings=64, beta_fast=8.0, beta_slow=1.0,
         truncate=False)), 40, 64),
+    ("LFM2", "Lfm2", dict(num_hidden_layers=4, layer_types=["conv", "full_attention", "conv", "conv"], conv_L_cache=3,
+                          block_auto_adjust_ff_dim=False, tie_word_embeddings=True, rope_parameters=THETA), 24, 64),
+    ("Qwen 3.5", "Qwen3_5", dict(DELTA, rope_parameters=dict(PARTIAL, mrope_section=[2, 1, 1])), 40, 64),
+    ("LFM2 MoE", "Lfm2Moe", dict(EXPERTS, num_hidden_layers=4, layer_types=["conv", "full_attention", "conv", "conv"],
+                                 conv_L_cache=3, num_dense_layers=1, intermediate_size=HIDDEN,
+                                 tie_word_embeddings=True), 24, 64),
+    ("Qwen 3.5 MoE", "Qwen3_5Moe", dict(EXPERTS, **DELTA, shared_expert_intermediate_size=HIDDEN,
+                                        rope_parameters=dict(PARTIAL, mrope_section=[2, 1, 1])), 40, 64),
+    ("Qwen 3 Next", "Qwen3Next", dict(EXPERTS, **DELTA, shared_expert_intermediate_size=HIDDEN, rope_parameters=PARTIAL), 40, 64),
+    ("Gemma 4", "Gemma4", dict(GEMMA4, num_hidden_layers=4, global_head_dim=512, num_global_key_value_heads=1, attention_k_eq_v=True,
+                               layer_types=["sliding_attention", "full_attention"] * 2), 40, 64),
+    ("Gemma 4, layer inputs", "Gemma4", dict(GEMMA4, num_hidden_layers=7, num_kv_shared_layers=3, use_double_wide_mlp=True,
+                                             hidden_size_per_layer_input=16, layer_types=[
+        "sliding_attention", "full_attention"] * 2 + ["sliding_attention"] * 2 + ["full_attention"]), 40, 64),
+    ("Gemma 4, experts", "Gemma4", dict(GEMMA4, enable_moe_block=True, num_experts=8, top_k_experts=3, intermediate_size=64,
+                                        moe_intermediate_size=32, layer_types=["sliding_attention", "full_attention"]), 24, 64),
 ]
 # These names use the vision class, because its text part has the same weights. (llama.cpp would not rotate the last pairs if
 # the sections of Qwen 3 VL differed by more.)
 SEEING = {"Qwen 2.5 VL": "Qwen2_5_VL", "Qwen 3 VL": "Qwen3VL"}
-POST_NORMED = ("Gemma2", "Gemma3", "Olmo2", "Olmo3", "Exaone4", "GptOss")
+POST_NORMED = ("Gemma2", "Gemma3", "Olmo2", "Olmo3", "Exaone4", "GptOss", "Qwen3_5", "Qwen3_5Moe", "Qwen3Next",
+               "Gemma4")
+TEXT_CONFIG = ("Gemma3", "Qwen3_5", "Qwen3_5Moe", "Gemma4")
+DELTA_KINDS = ("Qwen3_5", "Qwen3_5Moe", "Qwen3Next")
 # The converter makes each pair of elements adjacent that is rotated together.
 PERMUTED = ("Llama", "Mistral", "Ministral3", "SmolLM3", "Mixtral", "Granite", "GraniteMoe", "GraniteMoeShared",
             "GraniteMoeHybrid")
 # llama.cpp deviates for these: it computes gelu from an f16 table, ignores the windows of Phi, and of EXAONE unless a model has
 # 64 layers, and rounds the first and last pair of YaRN in gpt-oss.
-LLAMA_CPP_BOUND = {"Gemma": 3e-3, "Gemma 2": 3e-3, "Gemma 3": 3e-3, "Phi 3, window": None, "EXAONE 4, windows": None,
+LLAMA_CPP_BOUND = {"Gemma": 3e-3, "Gemma 2": 3e-3, "Gemma 3": 3e-3, "Gemma 4": 3e-3, "Gemma 4, layer inputs": 3e-3, "Gemma 4, experts": 3e-3, "Phi 3, window": None, "EXAONE 4, windows": None,
                    "gpt-oss": None}
 BOUND = 1e-5
 
@@ -123,12 +146,27 @@ NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_he
          "post_attention_layernorm": "ffn_norm", "pre_feedforward_layernorm": "ffn_norm",
          "post_feedforward_layernorm": "post_ffw_norm",
          "post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"}
-for block in ("mlp", "block_sparse_moe"):
+for block in ("mlp", "block_sparse_moe", "feed_forward"):
     NAMES.update({f"{block}.gate": "ffn_gate_inp", f"{block}.router": "ffn_gate_inp",
                   f"{block}.experts.gate_up_proj": "ffn_gate_exps ffn_up_exps", f"{block}.experts.down_proj": "ffn_down_exps"})
 NAMES.update({f"mlp.shared_expert.{part}_proj": f"ffn_{part}_shexp" for part in ("gate", "up", "down")})
 NAMES.update({"mlp.shared_expert_gate": "ffn_gate_inp_shexp", "shared_mlp.input_linear": "ffn_gate_shexp ffn_up_shexp",
               "shared_mlp.output_linear": "ffn_down_shexp"})
+NAMES.update({"model.embedding_norm": "token_embd_norm", "operator_norm": "attn_norm", "ffn_norm": "ffn_norm",
+              "feed_forward.w1": "ffn_gate", "feed_forward.w2": "ffn_down", "feed_forward.w3": "ffn_up",
+              "self_attn.out_proj": "attn_output", "self_attn.q_layernorm": "attn_q_norm",
+              "self_attn.k_layernorm": "attn_k_norm"})
+NAMES.update({f"conv.{part}": f"shortconv.{part}" for part in ("conv", "in_proj", "out_proj")})
+NAMES.update({f"linear_attn.{theirs}": ours for theirs, ours in dict(
+    in_proj_qkv="attn_qkv", in_proj_z="attn_gate", in_proj_b="ssm_beta", in_proj_a="ssm_alpha", conv1d="ssm_conv1d", norm="ssm_norm",
+    out_proj="ssm_out").items()})
+NAMES.update({"linear_attn.in_proj_ba": "ssm_ba", "expert": "exp_probs_b"})
+NAMES.update({"model.embed_tokens_per_layer": "per_layer_token_embd", "model.per_layer_model_projection": "per_layer_model_proj",
+              "model.per_layer_projection_norm": "per_layer_proj_norm", "per_layer_input_gate": "inp_gate",
+              "per_layer_projection": "proj", "post_per_layer_input_norm": "post_norm", "layer_scalar": "layer_output_scale",
+              "post_feedforward_layernorm_1": "post_ffw_norm_1", "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+              "post_feedforward_layernorm_2": "post_ffw_norm_2", "router": "ffn_gate_inp", "router.proj": "ffn_gate_inp",
+              "router.per_expert": "ffn_down_exps", "experts.gate_up_proj": "ffn_gate_up_exps", "experts.down_proj": "ffn_down_exps"})
 
 
 def numbers(name: str, count: int) -> np.ndarray:
@@ -146,7 +184,7 @@ def numbers(name: str, count: int) -> np.ndarray:
 def weights(name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Returns weights that are exact in f32. The weights of norms are exact even after subtracting 1."""
     u = (numbers(name, int(np.prod(shape))).astype(np.float64) - 32768) / 32768
-    if name.endswith("norm.weight"):
+    if re.search(r"norm(_\d)?\.weight$|scale(\.weight)?$", name):
         u = 1 + u / 4
     elif name.endswith(("gate_exps.bias", "up_exps.bias")):  # so large that some gates are clamped
         u = u * 8
@@ -159,7 +197,9 @@ def weights(name: str, shape: tuple[int, ...]) -> np.ndarray:
 
 def gguf_names(name: str, kind: str) -> list[str]:
     """Returns the names of the tensors whose rows together are a parameter."""
-    stem, what = (name, "weight") if ".experts." in name else name.rsplit(".", 1)
+    name = name.replace("per_expert_scale", "per_expert.scale")  # Gemma 4
+    name = name.replace("feed_forward.expert_bias", "expert.bias")  # LFM2
+    stem, what = (name, "weight") if ".experts." in name or name.endswith("layer_scalar") else name.rsplit(".", 1)
     layer = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", stem)
     if not layer:
         return [f"{NAMES[stem]}.{what}"]
@@ -197,22 +237,61 @@ def gpt_oss_weights(name: str, shape: tuple[int, ...]) -> np.ndarray | None:
     return np.stack([transposed(p, shape[-1] // 2) for p in ("gate", "up")], axis=-1).reshape(shape)
 
 
+def delta_weights(name: str, config, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Returns a parameter of a layer with the gated delta rule. The converter orders heads by their index in the group of a key head."""
+    match = re.fullmatch(r"model\.layers\.(\d+)\.linear_attn\.(\w+)(\.weight)?", name)
+    grouped = hasattr(config, "decoder_sparse_step")  # Qwen 3 Next
+    if not match or match[2] == "norm" or (grouped and match[2] in ("conv1d", "in_proj_ba", "out_proj")):
+        return None
+    block = f"blk.{match[1]}."
+    if match[2] == "in_proj_qkvz":
+        return qkvz_weights(block, config, shape)
+    if match[2] in ("A_log", "dt_bias"):
+        w = weights(block + "ssm_dt.bias", shape) if match[2] == "dt_bias" else weights(block + "ssm_a.bias", shape) * 4
+    else:
+        w = weights(f"{block}{NAMES['linear_attn.' + match[2]]}.weight", shape)
+    if grouped:
+        return w
+    groups, keys = config.linear_num_key_heads, 2 * config.linear_num_key_heads * config.linear_key_head_dim
+    begin = keys if match[2] in ("in_proj_qkv", "conv1d") else 0
+
+    def by_group(rows: np.ndarray) -> np.ndarray:
+        heads = config.linear_num_value_heads
+        return rows.reshape(heads // groups, groups, -1, *rows.shape[1:]).swapaxes(0, 1).reshape(rows.shape)
+
+    if match[2] == "out_proj":
+        return by_group(w.T).T
+    return np.concatenate([w[:begin], by_group(w[begin:])])
+
+
+def qkvz_weights(block: str, config, shape: tuple[int, ...]) -> np.ndarray:
+    """Returns the queries, keys, values and gates of each key head of Qwen 3 Next, which are two matrices in GGUF files."""
+    heads, size = config.linear_num_key_heads, config.linear_key_head_dim
+    values = config.linear_num_value_heads * config.linear_value_head_dim
+    qkv = weights(f"{block}attn_qkv.weight", (2 * heads * size + values, shape[1]))
+    z = weights(f"{block}attn_gate.weight", (values, shape[1]))
+    parts = [qkv[:heads * size], qkv[heads * size:2 * heads * size], qkv[2 * heads * size:], z]
+    return np.concatenate([p.reshape(heads, -1, shape[1]) for p in parts], 1).reshape(shape)
+
+
 def make_model(kind: str, further: dict) -> torch.nn.Module:
-    config = getattr(transformers, kind + ("TextConfig" if kind == "Gemma3" else "Config"))(**{**SIZES, **further})
+    config = getattr(transformers, kind + ("TextConfig" if kind in TEXT_CONFIG else "Config"))(**{**SIZES, **further})
     config.architectures = [kind + "ForCausalLM"]
     config._attn_implementation = config._experts_implementation = "eager"
     model = getattr(transformers, kind + "ForCausalLM")(config).eval()
     with torch.no_grad():
-        for name, p in model.named_parameters():
+        buffers = ((name, p) for name, p in model.named_buffers() if name.endswith(("layer_scalar", "expert_bias")))
+        for name, p in (*model.named_parameters(), *buffers):
             if name == "lm_head.weight" and config.tie_word_embeddings:
                 continue
             shape = tuple(p.shape)
-            w = gpt_oss_weights(name, shape) if kind == "GptOss" else None
+            w = gpt_oss_weights(name, shape) if kind == "GptOss" else delta_weights(name, config, shape) if kind in DELTA_KINDS else None
             w = parameter(name, kind, shape) if w is None else w
-            if kind.startswith("Gemma") and name.endswith("norm.weight"):
+            if kind != "Gemma4" and (kind.startswith("Gemma") or kind in DELTA_KINDS) and name.endswith("norm.weight") and "linear_attn" not in name:
                 w = w - 1
-            heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}.get(name.split(".")[-2])
+            heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}.get(name.split(".")[-2])
             if heads and kind in PERMUTED:
+                heads = getattr(config, heads)
                 w = w.reshape(heads, -1, 2, *w.shape[1:]).swapaxes(1, 2).reshape(w.shape)
             p.copy_(torch.from_numpy(np.ascontiguousarray(w)))
     return model
@@ -238,12 +317,16 @@ def convert(name: str, model: torch.nn.Module, folder: Path) -> Path:
     if name == "Granite 4":  # transformers renames the layers of the published models
         config = folder / "config.json"
         config.write_text(config.read_text().replace('"full_attention"', '"attention"'))
+    # Converters of Gemma read the size of the tokenizer.
+    tokenizer = {"model": {"vocab": {str(i): i for i in range(VOCABULARY)}}, "added_tokens": []}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
     base = get_model_class(SEEING[name] + "ForConditionalGeneration" if name in SEEING else model.config.architectures[0])
     if name == "Ministral 3":  # get_model_class returns a class that dispatches
         base = base.Ministral3Model
 
     class WithoutVocabulary(base):
         model_arch = base.model_arch
+        no_mtp = True  # layers that predict further tokens
 
         def set_vocab(self):
             self.gguf_writer.add_tokenizer_model("no_vocab")
@@ -255,12 +338,6 @@ def convert(name: str, model: torch.nn.Module, folder: Path) -> Path:
             for keys in self.gguf_writer.kv_data:
                 keys.setdefault(f"{self.gguf_writer.arch}.vocab_size", gguf.gguf_writer.GGUFValue(
                     VOCABULARY, gguf.GGUFValueType.UINT32))
-
-        def modify_tensors(self, data_torch, name, bid):
-            if base.__name__ == "Gemma3Model":  # it would read the size of the tokenizer
-                yield from super(base, self).modify_tensors(data_torch + self.norm_shift(name), name, bid)
-            else:
-                yield from super().modify_tensors(data_torch, name, bid)
 
     out = folder / "model.gguf"
     WithoutVocabulary(folder, gguf.LlamaFileType.ALL_F32, out, model_name="tiny").write()
@@ -282,7 +359,7 @@ def describe(path: Path) -> dict:
     for t in reader.tensors:
         data = np.array(t.data)
         entry: list = [t.name, [int(d) for d in t.shape]]
-        if t.name.startswith("rope_f"):
+        if t.name.startswith("rope_f") or t.name.endswith("ssm_a"):
             entry.append([float(v) for v in data])
         else:
             assert np.array_equal(data, weights(t.name, data.shape)), f"{t.name} does not follow the formula"

@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a GGUF file with random weights and the shapes of a Llama model. Tests and benchmarks of size and speed use it
-// instead of a real model. The model generates nonsense.
+// Writes a GGUF file with random weights and the shapes of a Llama, Qwen 3 (mixture of experts) or gpt-oss model. Tests
+// and benchmarks of size and speed use it instead of a real model. The model generates nonsense.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 
 #include "tessera/base/half.h"
+#include "tessera/llm/ggml_blocks.h"
 #include "tessera/llm/gguf_writer.h"
 #include "tessera/llm/tokenizer.h"
+#include "tessera/ops/weight_formats.h"
 
 namespace tessera {
 namespace {
 
 struct Shape {
+  std::string architecture = "llama";
   std::uint64_t layers = 22, width = 2048, hidden = 5632, heads = 32, key_heads = 4, vocabulary = 32000, context = 2048;
-  std::uint64_t experts = 0, used_experts = 2;
-  std::uint64_t head_size() const { return width / heads; }
+  std::uint64_t experts = 0, used_experts = 2, size_of_head = 0;
+  std::uint64_t head_size() const { return size_of_head > 0 ? size_of_head : width / heads; }
 };
 
 /// splitmix64 (Steele, Lea and Flood 2014).
@@ -50,17 +54,39 @@ void fill(std::span<std::byte> data, GgmlType type, double columns, std::uint64_
     }
     return;
   }
-  // q4_K multiplies numbers by random factors, and subtracts a minimum. With these, its numbers have the mean 0.
-  const bool q4_k = type == GgmlType::q4_K;
-  const double unit = q4_k ? 257 : (type == GgmlType::q8_0 ? 256 : 16) / std::sqrt(12.0);
+  if (type == GgmlType::mxfp4) {  // a block is an exponent and 32 numbers, whose standard deviation is 2.93
+    const auto exponent = static_cast<std::uint8_t>(127 + std::lround(std::log2(deviation / 2.93)));
+    for (std::size_t at = 0; at < data.size(); at += 17) {
+      const std::uint64_t bits[2] = {next(state), next(state)};
+      put(data.data() + at, exponent), put(data.data() + at + 1, bits);
+    }
+    return;
+  }
+  // The standard deviation with a scale of 1, and the minimum with which the numbers have the mean 0. Most formats
+  // multiply numbers by random factors.
+  struct Form {
+    double unit, middle;
+  };
+  const Form form = type == GgmlType::q8_0     ? Form{74, 0}
+                    : type == GgmlType::q4_K   ? Form{257, 7.5}
+                    : type == GgmlType::q6_K   ? Form{1366, 0}
+                    : type == GgmlType::q2_K   ? Form{13.9, 1.5}
+                    : type == GgmlType::q3_K   ? Form{43, 0}
+                    : type == GgmlType::iq4_xs ? Form{1294, 0}
+                    : type == GgmlType::iq3_s  ? Form{145, 0}
+                    : type == GgmlType::iq2_xs ? Form{51, 0}
+                    : type == GgmlType::iq1_s  ? Form{7.4, 0}
+                                               : Form{4.6, 0};
+  const ops::WeightLayout& layout = ops::layout_of(*weight_format(type));
   const std::size_t block = ggml_type_info(type)->bytes;
   for (std::size_t at = 0; at < data.size(); at += block) {
     for (std::size_t i = 0; i < block; i += 8) {
       const std::uint64_t bits = next(state);
       std::memcpy(data.data() + at + i, &bits, std::min<std::size_t>(8, block - i));
     }
-    put(data.data() + at, half_bits(static_cast<float>(deviation / unit)));
-    if (q4_k) put(data.data() + at + 2, half_bits(static_cast<float>(deviation / unit * 7.5)));
+    std::byte* const scale = data.data() + at + layout.scale_at;
+    put(scale, half_bits(static_cast<float>(deviation / form.unit)));
+    if (layout.minimum) put(scale + 2, half_bits(static_cast<float>(deviation / form.unit * form.middle)));
   }
 }
 
@@ -84,17 +110,24 @@ void add_tokenizer(GgufWriter& writer, std::uint64_t size) {
       .set("tokenizer.ggml.token_type", std::move(types));
 }
 
-void write_model(const std::string& path, const Shape& s, GgmlType type, std::uint64_t seed) {
+void write_model(const std::string& path, const Shape& s, GgmlType type, GgmlType type_of_experts, std::uint64_t seed) {
+  const bool is_gpt_oss = s.architecture == "gpt-oss";
   GgufWriter writer;
-  writer.set("general.architecture", std::string("llama")).set("general.name", std::string("random weights"));
-  const auto number = [&](const char* key, std::uint64_t value) {
-    writer.set(std::string("llama.") + key, static_cast<std::uint32_t>(value));
+  writer.set("general.architecture", s.architecture).set("general.name", std::string("random weights"));
+  const auto key = [&](const char* name) { return s.architecture + "." + name; };
+  const auto number = [&](const char* name, std::uint64_t value) {
+    writer.set(key(name), static_cast<std::uint32_t>(value));
   };
   number("context_length", s.context), number("embedding_length", s.width), number("block_count", s.layers);
   number("feed_forward_length", s.hidden), number("attention.head_count", s.heads);
   number("attention.head_count_kv", s.key_heads), number("rope.dimension_count", s.head_size());
-  if (s.experts > 0) number("expert_count", s.experts), number("expert_used_count", s.used_experts);
-  writer.set("llama.attention.layer_norm_rms_epsilon", 1e-5f).set("llama.rope.freq_base", 10000.0f);
+  number("attention.key_length", s.head_size()), number("attention.value_length", s.head_size());
+  if (s.experts > 0) {
+    number("expert_count", s.experts), number("expert_used_count", s.used_experts);
+    number("expert_feed_forward_length", s.hidden);
+  }
+  if (is_gpt_oss) number("attention.sliding_window", 128);
+  writer.set(key("attention.layer_norm_rms_epsilon"), 1e-5f).set(key("rope.freq_base"), 10000.0f);
   add_tokenizer(writer, s.vocabulary);
   const auto tensor = [&](const std::string& name, std::vector<std::uint64_t> dims, GgmlType kind) {
     const std::uint64_t from = next(seed);
@@ -102,45 +135,60 @@ void write_model(const std::string& path, const Shape& s, GgmlType type, std::ui
     writer.add_tensor(name, std::move(dims), kind, [=](std::span<std::byte> data) { fill(data, kind, columns, from); });
   };
   const auto matrix = [&](const std::string& name, std::uint64_t rows, std::uint64_t columns) {
-    tensor(name, {columns, rows}, type);
+    tensor(name + ".weight", {columns, rows}, type);
+    if (is_gpt_oss && name.find("attn") != std::string::npos) tensor(name + ".bias", {rows}, GgmlType::f32);
   };
-  const auto ones = [&](const std::string& name) {
-    writer.add_tensor(name, {s.width}, std::vector<float>(s.width, 1.0f));
+  const auto of_experts = [&](const std::string& name, std::uint64_t rows, std::uint64_t columns) {
+    tensor(name + ".weight", {columns, rows, s.experts}, type_of_experts);
+    if (is_gpt_oss) tensor(name + ".bias", {rows, s.experts}, GgmlType::f32);
   };
-  matrix("token_embd.weight", s.vocabulary, s.width);
+  const auto ones = [&](const std::string& name, std::uint64_t size) {
+    writer.add_tensor(name, {size}, std::vector<float>(size, 1.0f));
+  };
+  matrix("token_embd", s.vocabulary, s.width);
   for (std::uint64_t i = 0; i < s.layers; ++i) {
     const std::string p = fmt::format("blk.{}.", i);
-    ones(p + "attn_norm.weight");
-    matrix(p + "attn_q.weight", s.width, s.width);
-    matrix(p + "attn_k.weight", s.key_heads * s.head_size(), s.width);
-    matrix(p + "attn_v.weight", s.key_heads * s.head_size(), s.width);
-    matrix(p + "attn_output.weight", s.width, s.width);
-    ones(p + "ffn_norm.weight");
+    ones(p + "attn_norm.weight", s.width);
+    matrix(p + "attn_q", s.heads * s.head_size(), s.width);
+    matrix(p + "attn_k", s.key_heads * s.head_size(), s.width);
+    matrix(p + "attn_v", s.key_heads * s.head_size(), s.width);
+    matrix(p + "attn_output", s.width, s.heads * s.head_size());
+    if (s.architecture == "qwen3moe")
+      ones(p + "attn_q_norm.weight", s.head_size()), ones(p + "attn_k_norm.weight", s.head_size());
+    if (is_gpt_oss) tensor(p + "attn_sinks.weight", {s.heads}, GgmlType::f32);
+    ones(p + (is_gpt_oss ? "post_attention_norm.weight" : "ffn_norm.weight"), s.width);
     if (s.experts > 0) {
       tensor(p + "ffn_gate_inp.weight", {s.width, s.experts}, GgmlType::f32);
-      tensor(p + "ffn_gate_exps.weight", {s.width, s.hidden, s.experts}, type);
-      tensor(p + "ffn_up_exps.weight", {s.width, s.hidden, s.experts}, type);
-      tensor(p + "ffn_down_exps.weight", {s.hidden, s.width, s.experts}, type);
+      if (is_gpt_oss) tensor(p + "ffn_gate_inp.bias", {s.experts}, GgmlType::f32);
+      of_experts(p + "ffn_gate_exps", s.hidden, s.width);
+      of_experts(p + "ffn_up_exps", s.hidden, s.width);
+      of_experts(p + "ffn_down_exps", s.width, s.hidden);
       continue;
     }
-    matrix(p + "ffn_gate.weight", s.hidden, s.width);
-    matrix(p + "ffn_up.weight", s.hidden, s.width);
-    matrix(p + "ffn_down.weight", s.width, s.hidden);
+    matrix(p + "ffn_gate", s.hidden, s.width);
+    matrix(p + "ffn_up", s.hidden, s.width);
+    matrix(p + "ffn_down", s.width, s.hidden);
   }
-  ones("output_norm.weight");
-  matrix("output.weight", s.vocabulary, s.width);
+  ones("output_norm.weight", s.width);
+  matrix("output", s.vocabulary, s.width);
   writer.write(path);
 }
 
 int run(int argc, char** argv) {
-  CLI::App program("Write a GGUF file with random weights in the shape of a Llama (default: 1.1 billion parameters)");
+  CLI::App program("Write a GGUF file with random weights (default: a Llama of 1.1 billion parameters)");
   Shape s;
-  std::string path, type = "q8_0";
+  std::string path, type = "q8_0", type_of_experts;
   std::uint64_t seed = 1;
   program.add_option("FILE", path, "The file to write")->required();
-  program.add_option("--type", type, "Type of the matrices")
+  program.add_option("--architecture", s.architecture)
       ->capture_default_str()
-      ->check(CLI::IsMember({"f32", "f16", "q8_0", "q4_0", "q4_K"}));
+      ->check(CLI::IsMember({"llama", "qwen3moe", "gpt-oss"}));
+  const CLI::IsMember types(
+      {"f32", "f16", "q8_0", "q4_0", "q4_K", "q6_K", "q2_K", "q3_K", "iq4_xs", "iq3_s", "iq2_xs", "iq1_s", "mxfp4"});
+  program.add_option("--type", type, "Type of the matrices")->capture_default_str()->check(types);
+  program.add_option("--type-of-experts", type_of_experts, "Type of the experts' matrices (default: --type)")
+      ->check(types);
+  program.add_option("--head-size", s.size_of_head, "Elements of a head (default: width / heads)");
   const auto size = CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 24);
   for (const auto& [name, value] : {std::pair{"--layers", &s.layers},
                                     {"--width", &s.width},
@@ -156,22 +204,26 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(std::uint64_t{257}, std::uint64_t{65792}));
   program.add_option("--seed", seed, "The same seed produces the same file")->capture_default_str();
   CLI11_PARSE(program, argc, argv);
-  const std::uint64_t block = type == "q4_K" ? 256 : type == "q8_0" || type == "q4_0" ? 32 : 1;
-  if (s.width % s.heads != 0 || s.head_size() % 2 != 0 || s.heads % s.key_heads != 0 || s.width % block != 0 ||
-      s.hidden % block != 0) {
-    fmt::print(stderr,
-               "width / heads must be an even integer, heads a multiple of key-heads, and the length of rows a "
-               "multiple of {}\n",
-               block);
+  const auto info_of = [](const std::string& name) {
+    return *std::ranges::find(ggml_types(), name, &GgmlTypeInfo::name);
+  };
+  const GgmlTypeInfo info = info_of(type), of_experts = info_of(type_of_experts.empty() ? type : type_of_experts);
+  const std::uint64_t block = std::max(info.block, of_experts.block);
+  if ((s.size_of_head == 0 && s.width % s.heads != 0) || s.head_size() % 2 != 0 || s.heads % s.key_heads != 0 ||
+      s.width % block != 0 || s.hidden % block != 0 || s.heads * s.head_size() % block != 0) {
+    fmt::print(
+        stderr,
+        "the head size must be an even integer, heads a multiple of key-heads, and the length of rows a multiple "
+        "of {}\n",
+        block);
     return 2;
   }
-  const GgmlType kind = type == "f32"    ? GgmlType::f32
-                        : type == "f16"  ? GgmlType::f16
-                        : type == "q8_0" ? GgmlType::q8_0
-                        : type == "q4_K" ? GgmlType::q4_K
-                                         : GgmlType::q4_0;
+  if (s.architecture != "llama" && s.experts == 0) {
+    fmt::print(stderr, "{} needs --experts\n", s.architecture);
+    return 2;
+  }
   try {
-    write_model(path, s, kind, seed);
+    write_model(path, s, info.type, of_experts.type, seed);
   } catch (const std::exception& e) {
     fmt::print(stderr, "error: {}\n", e.what());
     return 1;

@@ -54,6 +54,23 @@ constexpr std::array architectures = {
                  .local_base = 10000,
                  .unscaled_windows = true,
                  .layers_of_wide_scale = 62},
+    Architecture{.name = "gemma4",
+                 .models = "Gemma 4 (text)",
+                 .gate = Gate::gelu,
+                 .head_norms = true,
+                 .post_norms = true,
+                 .scaled_embedding = true,
+                 .caps = true,
+                 .window_period = 6,
+                 .local_base = 10000,
+                 .unscaled_windows = true,
+                 .experts = true,
+                 .value_norms = true,
+                 .unscaled_scores = true,
+                 .varied_layers = true,
+                 .layer_inputs = true,
+                 .layer_scales = true,
+                 .dense_and_experts = true},
     Architecture{
         .name = "granite", .models = "Granite 3 and 4 (dense)", .pairs = RotaryPairs::adjacent, .scales = true},
     Architecture{.name = "granitemoe",
@@ -104,6 +121,50 @@ constexpr std::array architectures = {
                  .expert_biases = true,
                  .exact_yarn = true,
                  .feed_forward_norm = "post_attention_norm.weight"},
+    Architecture{.name = "lfm2",
+                 .models = "LFM2 and 2.5 (dense)",
+                 .head_norms = true,
+                 .recurrent = LayerKind::convolution,
+                 .output_norm = "token_embd_norm.weight"},
+    Architecture{.name = "qwen35",
+                 .models = "Qwen 3.5 (dense, text)",
+                 .head_norms = true,
+                 .sections = true,
+                 .recurrent = LayerKind::delta_rule,
+                 .gated_attention = true,
+                 .feed_forward_norm = "post_attention_norm.weight"},
+    Architecture{.name = "lfm2moe",
+                 .models = "LFM2 (mixture of experts)",
+                 .head_norms = true,
+                 .experts = true,
+                 .sigmoid_router = true,
+                 .recurrent = LayerKind::convolution,
+                 .output_norm = "token_embd_norm.weight"},
+    Architecture{.name = "qwen35moe",
+                 .models = "Qwen 3.5 (mixture of experts, text)",
+                 .head_norms = true,
+                 .sections = true,
+                 .experts = true,
+                 .shared_expert = true,
+                 .shared_gate = true,
+                 .recurrent = LayerKind::delta_rule,
+                 .gated_attention = true,
+                 .feed_forward_norm = "post_attention_norm.weight"},
+    Architecture{.name = "qwen3next",
+                 .models = "Qwen 3 Next",
+                 .head_norms = true,
+                 .experts = true,
+                 .shared_expert = true,
+                 .shared_gate = true,
+                 .recurrent = LayerKind::delta_rule,
+                 .grouped_delta_heads = true,
+                 .gated_attention = true,
+                 .feed_forward_norm = "post_attention_norm.weight"},
+};
+
+constexpr std::array encoders = {
+    EncoderArchitecture{.name = "bert", .models = "BERT, BGE, MiniLM, E5, XLM-R"},
+    EncoderArchitecture{.name = "nomic-bert", .models = "Nomic Embed 1 and 1.5", .rotates = true, .is_gated = true},
 };
 
 // Unsupported architectures, with names from llama.cpp's src/llama-arch.cpp.
@@ -112,20 +173,19 @@ struct Absent {
 };
 constexpr std::array absent = {
     Absent{"this kind of mixture of experts is not supported",
-           " llama4 mistral4 qwen3vlmoe qwen35moe phimoe deepseek deepseek2 deepseek32 deepseek4 "
+           " llama4 mistral4 qwen3vlmoe phimoe deepseek deepseek2 deepseek32 deepseek4 "
            "dbrx grok arctic glm4moe glm-dsa ernie4_5-moe hunyuan-moe bailingmoe bailingmoe2 dots1 "
-           "exaone-moe afmoe grovemoe smallthinker minimax-m2 minimax-m3 cohere2moe lfm2moe mimo2 step35 kimi-k3 "},
-    Absent{"recurrent layers (state-space or linear attention) are not supported",
+           "exaone-moe afmoe grovemoe smallthinker minimax-m2 minimax-m3 cohere2moe mimo2 step35 kimi-k3 "},
+    Absent{"this kind of recurrent layers (state-space or linear attention) is not supported",
            " mamba mamba2 jamba falcon-h1 nemotron_h nemotron_h_moe granitehybrid plamo2 rwkv6 rwkv6qwen2 rwkv7 arwkv7 "
-           "lfm2 "
-           "qwen3next qwen35 kimi-linear "},
+           "kimi-linear "},
     Absent{"it is an embedding model and does not generate text",
            " bert modern-bert nomic-bert nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert gemma-embedding "
            "llama-embed t5encoder "},
     Absent{"encoder-decoder models are not supported", " t5 "},
     Absent{"diffusion language models are not supported", " dream llada llada-moe rnd1 "},
     Absent{"it is the vision or audio part of a model, not a language model", " clip wavtokenizer-dec "},
-    Absent{"per-layer embeddings and shared KV caches are not supported", " gemma3n gemma4 "},
+    Absent{"per-layer embeddings and shared KV caches are not supported", " gemma3n "},
     Absent{"norms with biases and parallel layers are not supported", " phi2 gptneox falcon stablelm "},
 };
 
@@ -146,13 +206,24 @@ const Architecture* find_architecture(std::string_view name) {
   return it == architectures.end() ? nullptr : it;
 }
 
-std::string architecture_names() {
+const EncoderArchitecture* find_encoder_architecture(std::string_view name) {
+  const auto* it = std::ranges::find(encoders, name, &EncoderArchitecture::name);
+  return it == encoders.end() ? nullptr : it;
+}
+
+namespace {
+template <class Architectures>
+std::string names_of(const Architectures& all) {
   std::string out;
-  for (const Architecture& a : architectures) {
-    if (!out.empty()) out += &a == &architectures.back() ? " and " : ", ";
+  for (const auto& a : all) {
+    if (!out.empty()) out += &a == &all.back() ? " and " : ", ";
     out += a.name;
   }
   return out;
 }
+}  // namespace
+
+std::string architecture_names() { return names_of(architectures); }
+std::string encoder_architecture_names() { return names_of(encoders); }
 
 }  // namespace tessera

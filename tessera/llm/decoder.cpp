@@ -3,11 +3,7 @@
 
 #include <array>
 
-#include <fmt/format.h>
-
 #include "tessera/base/config.h"
-#include "tessera/base/error.h"
-#include "tessera/base/log.h"
 #include "tessera/llm/past.h"
 
 namespace tessera {
@@ -34,15 +30,18 @@ const Array& Decoder::step(const Array& token) {
 }
 
 const Array& Decoder::run_parts(std::int32_t token, const Array* in_memory) {
-  const std::array<std::int32_t, 2> now = {token, static_cast<std::int32_t>(cache_.length_)};
+  // The last four numbers are the ranges of recurrent layers (ops/recurrent.h).
+  const std::array<std::int32_t, 6> now = {
+      token, static_cast<std::int32_t>(cache_.length_), 0, 1, cache_.slot_, cache_.next_slot()};
+  cache_.begin_step();
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const Llama::Part& layers = model_.parts_[i];
     Part& part = parts_[i];
     Queue& queue = current_queue(layers.device);
-    if (!part.inputs) part.inputs = Array::empty({2}, DType::i32, layers.device);
+    if (!part.inputs) part.inputs = Array::empty({6}, DType::i32, layers.device);
     if (in_memory) {
       queue.copy(part.inputs->slice(0, 0, 1).view_for_writing(), in_memory->view());
-      queue.upload(part.inputs->slice(0, 1, 2).view_for_writing(), &now[1]);
+      queue.upload(part.inputs->slice(0, 1, 6).view_for_writing(), &now[1]);
     } else {
       queue.upload(part.inputs->view_for_writing(), now.data());
     }
@@ -52,49 +51,19 @@ const Array& Decoder::run_parts(std::int32_t token, const Array* in_memory) {
       part.x->assign(before), part.x->eval();
     }
     const auto work = [&] {
-      part.result = model_
-                        .run_part(layers, i == 0 ? part.inputs->slice(0, 0, 1) : *part.x,
-                                  Llama::Past(Position(part.inputs->slice(0, 1, 2)), cache_), {})
-                        .eval();
+      const Llama::Past past(Position(part.inputs->slice(0, 1, 2)), cache_,
+                             part.inputs->slice(0, 2, 6).reshape({1, 4}));
+      part.result = model_.run_part(layers, i == 0 ? part.inputs->slice(0, 0, 1) : *part.x, past, {}).eval();
     };
-    const Storage* const memory = cache_.keys_[layers.begin].view().storage.get();
-    if (part.recorded_on != memory || part.recorded_in != &queue.core())
-      part.sequence = CheckedSequence(CheckedSequence::most_unchecked);
-    part.recorded_on = memory, part.recorded_in = &queue.core();
-    if (warm_ && recorded_)
-      run_recorded(part, queue, work);
-    else
-      work();
+    // Keys are reallocated when the cache grows, and states only when it is replaced.
+    const auto attends = [&](std::size_t l) { return model_.config_.kind_of(l) == LayerKind::attention; };
+    std::size_t l = layers.begin;
+    while (l + 1 < layers.end && !attends(l)) ++l;
+    const Array& first = attends(l) ? cache_.keys_[l] : cache_.states_.layer(l).convolution;
+    part.recorded.run(queue, reinterpret_cast<std::uintptr_t>(first.view().storage.get()), recorded_, work);
   }
-  warm_ = true;
-  ++cache_.length_;
+  cache_.append(1);
   return parts_.back().result;
-}
-
-void Decoder::run_recorded(Part& part, Queue& queue, const Callback<void()>& work) {
-  const auto without = [&](const std::string& why) {
-    logging::warn(
-        fmt::format("{}: steps are not recorded, because recording failed: {}", to_string(part.inputs->device()), why));
-    recorded_ = false;
-  };
-  const auto failed = [&](const Error& e) {
-    without(e.what());
-    work();  // repeating the work is safe: it writes the same values to the same position of the cache
-  };
-  const bool known = part.sequence.valid();
-  try {
-    std::string why;
-    part.sequence.run(queue, work, SequencePool(), why);
-    if (!why.empty()) without(why);
-  } catch (const KernelError& e) {
-    failed(e);
-  } catch (const OutOfMemory& e) {
-    // Verifying the recording needs more memory than replaying it.
-    if (known && part.sequence.valid()) return part.sequence.replay();
-    failed(e);
-  } catch (const ArgumentError& e) {
-    failed(e);
-  }
 }
 
 }  // namespace tessera

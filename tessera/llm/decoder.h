@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generates text token by token. The second step is recorded, the third step verifies the recording, and later steps
-// replay it (device/queue/checked_sequence.h). If the driver supports graphs, a replayed step is one driver call.
-// Layers on several devices are one recording for each part of consecutive layers.
+// Generates text token by token. Steps are recorded and replayed (recorded_step.h). If the driver supports graphs, a
+// replayed step is one driver call. Layers on several devices are one recording for each part of consecutive layers.
 #pragma once
 
-#include "tessera/base/callback.h"
-#include "tessera/device/queue/checked_sequence.h"
 #include "tessera/llm/llama.h"
+#include "tessera/llm/recorded_step.h"
 
 namespace tessera {
 
@@ -30,26 +28,22 @@ class Decoder {
 
   /// The recorded sequence of consecutive layers on one device; by default of the first ones. It is invalid before the
   /// second step, and if steps are not recorded.
-  const Sequence& sequence(std::size_t part = 0) const { return parts_.at(part).sequence.sequence(); }
+  const Sequence& sequence(std::size_t part = 0) const { return parts_.at(part).recorded.sequence(); }
 
  private:
   /// The state of consecutive layers on one device.
   struct Part {
-    std::optional<Array> inputs;  ///< i32 (2,): the token and its position
+    std::optional<Array> inputs;  ///< i32 (6,): the token, its position, and the ranges of recurrent layers
     std::optional<Array> x;       ///< the result of the part before, if there is one
     Array result;
-    const Storage* recorded_on = nullptr;    ///< the cache memory that the sequence writes to
-    const QueueCore* recorded_in = nullptr;  ///< the queue on which the sequence was recorded
-    CheckedSequence sequence{CheckedSequence::most_unchecked};
+    RecordedStep recorded;
   };
   /// Runs all layers for a token, which is either a number or in memory.
   const Array& run_parts(std::int32_t token, const Array* in_memory);
-  void run_recorded(Part& part, Queue& queue, const Callback<void()>& work);
 
   const Llama& model_;
   KeyValueCache& cache_;
   bool recorded_;
-  bool warm_ = false;  ///< the first step is done, and with it all lazy initialisation
   std::vector<Part> parts_;
 };
 

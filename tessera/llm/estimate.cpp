@@ -72,10 +72,17 @@ std::vector<Use> dry_run(const GgufFile& file, std::span<const Device> devices, 
     model.prepare();
     KeyValueCache cache = model.make_cache(how.context, cache_dtype);
     const std::vector<std::int32_t> tokens(static_cast<std::size_t>(std::min(how.prompt, how.batch)));
-    for (std::int64_t left = how.prompt; left > 0; left -= how.batch) {
-      const auto piece = static_cast<std::size_t>(std::min(left, how.batch));
-      model.forward(std::span(tokens).first(piece), cache).eval();
+    const auto read = [&](std::int64_t count) {
+      model.forward(std::span(tokens).first(static_cast<std::size_t>(count)), cache).eval();
+    };
+    // The last steps attend to the most tokens. The first ones compile kernels and fill the caches of buffers.
+    constexpr std::int64_t first = 2, last = 2;
+    const std::int64_t full = how.prompt / how.batch, skipped = std::max<std::int64_t>(0, full - first - last);
+    for (std::int64_t i = 0; i < full - skipped; ++i) {
+      if (i == first) cache.skip(skipped * how.batch);
+      read(how.batch);
     }
+    if (how.prompt % how.batch > 0) read(how.prompt % how.batch);
     Decoder decoder(model, cache);
     // Three steps: the second one is recorded, and the third one verifies the recording.
     for (int steps = 0; steps < 3 && cache.length() < cache.capacity(); ++steps) {
@@ -89,12 +96,15 @@ std::vector<Use> dry_run(const GgufFile& file, std::span<const Device> devices, 
   return uses;
 }
 
-/// Part of a GPU's memory is left to its driver and to other programs.
+}  // namespace
+
 std::uint64_t free_for_models(Device device) {
   const DeviceInfo& info = device_info(device);
   const bool gpu = info.kind == DeviceKind::discrete_gpu || info.kind == DeviceKind::integrated_gpu;
   return free_memory(device, gpu ? std::min(info.total_memory / 50, std::uint64_t{256} << 20) : 0);
 }
+
+namespace {
 
 /// Assigns layers to the devices in order, as many as fit on each. The last device gets all remaining layers.
 std::vector<Device> spread(const GgufFile& file, const ModelMemory& how, std::span<const DeviceMemory> memory,
@@ -196,18 +206,29 @@ ModelMemory estimate_memory(const GgufFile& file, std::span<const Device> device
     }
   };
   measure(std::vector(layers, devices.front()));
-  if (devices.size() > 1 && !m.fits()) measure(spread(file, m, m.devices, layers, options.cache_dtype));
+  if (devices.size() == 1 || m.fits()) return m;
+  if (!config.is_indivisible()) {
+    measure(spread(file, m, m.devices, layers, options.cache_dtype));
+    return m;
+  }
+  for (const Device device : devices.subspan(1)) {
+    measure(std::vector(layers, device));
+    if (m.fits()) return m;
+  }
+  measure(std::vector(layers, devices.front()));
   return m;
 }
 
 std::int64_t largest_context(const GgufFile& file, std::span<const Device> devices, const MemoryOptions& options) {
   MemoryOptions o = options;
   o.prompt = 0;
-  const auto fits = [&](std::int64_t context) {
+  return longest_that_fits(read_llama_config(file).context_length, [&](std::int64_t context) {
     o.context = context;
     return estimate_memory(file, devices, o).fits();
-  };
-  const std::int64_t most = read_llama_config(file).context_length;
+  });
+}
+
+std::int64_t longest_that_fits(std::int64_t most, const Callback<bool(std::int64_t)>& fits) {
   if (fits(most)) return most;
   std::int64_t low = 0, high = most;
   while (high - low > std::max<std::int64_t>(1, low / 64)) {

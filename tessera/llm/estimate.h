@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/llm/llama.h"
 
 namespace tessera {
@@ -76,14 +77,23 @@ struct ModelMemory {
   void require() const;
 };
 
+/// Returns the free memory of a device. Part of a GPU's memory is left to its driver and to other programs.
+std::uint64_t free_for_models(Device device);
+
 /// Throws ArgumentError if the context is longer than the model's context length `trained`.
 void require_context(std::string_view asked, std::int64_t context, std::int64_t trained);
 
 /// Estimates memory with a dry run (device/placement/dry_run.h) that loads the model, reads a prompt and generates an
 /// answer. If the first device has enough memory, all layers are assigned to it. Otherwise, the devices are filled with
-/// layers in order. Throws ArgumentError if a number is not positive, if the context is longer than the model's context
-/// length, or if the prompt is longer than the context. Throws the errors of Llama::load.
+/// layers in order. A model whose layers must be on one device (LlamaConfig::is_indivisible) is assigned to the first
+/// device that has enough memory, or to the first device if none has. Throws ArgumentError if a number is not positive,
+/// if the context is longer than the model's context length, or if the prompt is longer than the context. Throws the
+/// errors of Llama::load.
 ModelMemory estimate_memory(const GgufFile& file, std::span<const Device> devices, const MemoryOptions& options = {});
+
+/// Returns the longest context for which fits(context) is true, by bisection: at most 1/64 too short, and at most
+/// `most`. Returns 0 if no context fits.
+std::int64_t longest_that_fits(std::int64_t most, const Callback<bool(std::int64_t)>& fits);
 
 /// Returns the longest context that fits in memory, up to the model's context length. The search stops when the result
 /// is at most 1/64 too short. Returns 0 if no context fits. Ignores `options.context` and `options.prompt`.

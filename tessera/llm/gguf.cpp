@@ -115,6 +115,25 @@ GgufFile GgufFile::parse(std::span<const std::byte> bytes, std::string name) {
   return out;
 }
 
+void GgufFile::set_metadata(std::string key, GgufValue value) {
+  if (const auto at = contents_->entry_index.find(key); at != contents_->entry_index.end()) {
+    contents_->entries[at->second].value = std::move(value);
+    return;
+  }
+  contents_->entry_index.emplace(key, contents_->entries.size());
+  contents_->entries.push_back({std::move(key), std::move(value)});
+}
+
+void GgufFile::remove_metadata(std::string_view key) {
+  const auto at = contents_->entry_index.find(key);
+  if (at == contents_->entry_index.end()) return;
+  const std::size_t removed = at->second;
+  contents_->entries.erase(contents_->entries.begin() + static_cast<std::ptrdiff_t>(removed));
+  contents_->entry_index.erase(at);
+  for (auto& [name, i] : contents_->entry_index)
+    if (i > removed) --i;
+}
+
 const GgufValue* GgufFile::find(std::string_view key) const {
   const auto it = contents_->entry_index.find(key);
   return it == contents_->entry_index.end() ? nullptr : &contents_->entries[it->second].value;

@@ -77,6 +77,11 @@ class GgufFile {
   /// True if the key exists.
   bool has(std::string_view key) const { return find(key) != nullptr; }
 
+  /// Replaces the value of `key`, or adds the key, as if the file contained it.
+  void set_metadata(std::string key, GgufValue value);
+  /// Removes the key, as if the file did not contain it.
+  void remove_metadata(std::string_view key);
+
   /// Returns the value of `key`. Throws FormatError if the key is missing, the value has another type, or the number
   /// does not fit in `T`.
   template <GgufGettable T>

@@ -46,6 +46,11 @@ void find_types(const GgufFile& file, ModelReport& r) {
   std::ranges::stable_sort(r.types, std::greater<>(), &ModelReport::Type::bytes);
 }
 
+void add_unknown(ModelReport& r, std::vector<UnknownPart>& unknown) {
+  for (UnknownPart& u : unknown)
+    r.missing.push_back({u.is_tensor ? "tensor" : "key", std::move(u.name), std::move(u.why)});
+}
+
 /// Calls `work` and adds an error to the report as a missing part.
 template <class Work>
 void try_to(ModelReport& r, const char* kind, std::string name, bool stops, const Work& work) {
@@ -68,12 +73,20 @@ ModelReport report_of(const GgufFile& file) {
   r.has_chat_template = file.has("tokenizer.chat_template");
   const std::string type = text_of(file, "general.type");
   const Architecture* known = find_architecture(r.architecture);
+  const EncoderArchitecture* encoder = find_encoder_architecture(r.architecture);
   if (known) r.models = known->models;
+  if (encoder) r.models = encoder->models;
   if (!type.empty() && type != "model") {
     r.missing.push_back({"file", "general.type",
                          type == "adapter"  ? "this is a LoRA adapter, not a model: merge it into its model first"
                          : type == "mmproj" ? "this is the vision or audio part of a model, not a language model"
                                             : "this is of type " + quote_text(type) + ", not a model"});
+  } else if (encoder) {
+    try_to(r, "key", r.architecture, true, [&] {
+      std::vector<UnknownPart> unknown;
+      r.encoder = read_encoder_config(file, unknown);
+      add_unknown(r, unknown);
+    });
   } else if (!known) {
     const std::string_view why = missing_in_architecture(r.architecture);
     r.missing.push_back({"architecture", r.architecture.empty() ? "general.architecture" : r.architecture,
@@ -84,10 +97,11 @@ ModelReport report_of(const GgufFile& file) {
     try_to(r, "key", r.architecture, true, [&] {
       std::vector<UnknownPart> unknown;
       r.config = read_llama_config(file, unknown);
-      for (UnknownPart& u : unknown)
-        r.missing.push_back({u.is_tensor ? "tensor" : "key", std::move(u.name), std::move(u.why)});
+      add_unknown(r, unknown);
     });
   }
+  if (encoder || (r.config && r.config->pooling != 0))
+    try_to(r, "key", r.architecture + ".pooling_type", true, [&] { r.pooling = read_pooling(file); });
   find_types(file, r);
   if (!type.empty() && type != "model") return r;
   try_to(r, "tokenizer", text_of(file, "tokenizer.ggml.model"), true, [&] {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/llm/llama.h"
+#include "tessera/llm/embedding_model.h"
 
 namespace tessera {
 
@@ -31,7 +31,9 @@ struct ModelReport {
   std::uint32_t version = 0;
   std::uint64_t parameters = 0, bytes = 0;  ///< totals of all tensors
   std::vector<Type> types;                  ///< sorted by bytes, largest first
-  std::optional<LlamaConfig> config;        ///< empty if the metadata is invalid
+  std::optional<LlamaConfig> config;        ///< of a language model; empty if the metadata is invalid
+  std::optional<EncoderConfig> encoder;     ///< of an encoder; empty if the metadata is invalid
+  std::optional<Pooling> pooling;           ///< of an embedding model
   std::string tokenizer;                    ///< type and pre-tokenizer; empty if the file has none
   std::uint64_t tokens = 0;
   bool has_chat_template = false;

@@ -8,8 +8,10 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/log.h"
+#include "tessera/base/os/pages.h"
 #include "tessera/base/printable.h"
 #include "tessera/llm/estimate.h"
+#include "tessera/llm/saved_prompt.h"
 #include "tessera/llm/stop_filter.h"
 #include "tessera/llm/text_session.h"
 
@@ -85,6 +87,11 @@ LanguageModel LanguageModel::load(const GgufFile& file, const LoadOptions& optio
   const Stopwatch watch;
   // Read the configuration before the tokenizer. If both are unsupported, the architecture is the more helpful error.
   const LlamaConfig config = read_llama_config(file);
+  if (config.pooling != 0)
+    fail<FormatError>({.operation = "load model",
+                       .with = {{"file", file.name()}, {"key", config.architecture + ".pooling_type"}},
+                       .wrong = "this is an embedding model, which does not generate text",
+                       .remedy = "Use `tessera embed`, or EmbeddingModel in C++"});
   logging::info(fmt::format("{}: {} layers of width {}, {} tokens of context, read in {:.2f} s", file.name(),
                             config.layers, config.width, config.context_length, watch.seconds()));
   if (config.ignored_window > 0)
@@ -119,6 +126,8 @@ LanguageModel LanguageModel::load(const GgufFile& file, const LoadOptions& optio
   } else if (options.conversation) {
     memory = {.context = options.conversation, .prompt = 0, .batch = g.batch, .cache_dtype = g.cache_dtype};
   }
+  const std::string fingerprint = model_fingerprint(file);
+  if (!g.prompt_cache.empty()) check_prompt_cache(g.prompt_cache, config, fingerprint);
   if (options.accepted) options.accepted();
   const ModelMemory needed = estimate_memory(file, devices, memory);
   needed.require();
@@ -128,8 +137,9 @@ LanguageModel LanguageModel::load(const GgufFile& file, const LoadOptions& optio
                               config::format_bytes(model.weight_bytes(d.device)), to_string(d.device),
                               watch.seconds()));
   model.prepare();
+  os::trim_heap();  // the compiler needed memory
   logging::info(fmt::format("{}: kernels ready after {:.2f} s", file.name(), watch.seconds()));
-  return LanguageModel(std::move(model), std::move(tokenizer), watch.seconds());
+  return LanguageModel(std::move(model), std::move(tokenizer), watch.seconds(), fingerprint);
 }
 
 GenerateResult LanguageModel::generate(std::string_view prompt, const GenerateOptions& options,

@@ -24,7 +24,7 @@ struct GenerateOptions {
   std::int64_t max_tokens = 256;       ///< maximum number of tokens to generate
   std::int64_t context = 0;            ///< length of prompt and answer in tokens; 0: the model's context length
   std::int64_t batch = 256;            ///< number of prompt tokens that are read at a time
-  DType cache_dtype = DType::f16;      ///< The dtype of keys and values.
+  DType cache_dtype = DType::f16;      ///< The dtype of keys and values: f32, f16, or i8 for Q8_0 (cache_row()).
   bool recorded = true;                ///< record steps and replay them (decoder.h)
   std::vector<std::string> stop = {};  ///< texts that end the answer and are not included in it
   /// Enables log probabilities: the number of likeliest tokens to report at each position, in addition to the chosen
@@ -39,6 +39,10 @@ struct GenerateOptions {
   /// can be continued to match it when it stops for another reason, except for a stop text. Control tokens are
   /// excluded, so a model cannot think or call tools. Log probabilities are those without the grammar.
   std::shared_ptr<const Grammar> grammar = {};
+  /// If set, a file (saved_prompt.h) with the keys and values of a prompt. If it exists, the first text of a session
+  /// takes from it what the prompts have in common. It is written after a prompt has been read that it does not
+  /// contain.
+  std::string prompt_cache = {};
 };
 
 /// Why generation stopped.
@@ -130,13 +134,20 @@ class LanguageModel {
   Device device() const { return model_.device(); }  ///< the device of the model, or the first of several devices
   /// The time that loading took, in seconds.
   double load_seconds() const { return load_seconds_; }
+  /// Identifies the weights and the configuration of the model: a SHA-256 of the metadata, and of the descriptions and
+  /// some of the data of all tensors.
+  const std::string& fingerprint() const { return fingerprint_; }
 
  private:
-  LanguageModel(Llama model, Tokenizer tokenizer, double seconds)
-      : model_(std::move(model)), tokenizer_(std::move(tokenizer)), load_seconds_(seconds) {}
+  LanguageModel(Llama model, Tokenizer tokenizer, double seconds, std::string fingerprint)
+      : model_(std::move(model)),
+        tokenizer_(std::move(tokenizer)),
+        load_seconds_(seconds),
+        fingerprint_(std::move(fingerprint)) {}
   Llama model_;
   Tokenizer tokenizer_;
   double load_seconds_ = 0;
+  std::string fingerprint_;
 };
 
 }  // namespace tessera

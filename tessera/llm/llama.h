@@ -11,6 +11,7 @@
 #include "tessera/base/callback.h"
 #include "tessera/llm/architectures.h"
 #include "tessera/llm/gguf.h"
+#include "tessera/llm/recurrent_states.h"
 #include "tessera/ops/transformer.h"
 #include "tessera/ops/weight.h"
 
@@ -33,11 +34,26 @@ struct LlamaConfig {
   struct Layer {
     std::int64_t window = 0;  ///< number of tokens that a token attends to, including itself; 0: all tokens
     bool rotates = true;      ///< True if queries and keys have rotary position embeddings.
+    LayerKind kind = LayerKind::attention;  ///< The kind of the layer.
+    std::int64_t key_heads = 0;             ///< number of heads of keys and values
+    std::int64_t head_size = 0;             ///< number of elements of a head
+    std::int64_t hidden = 0;                ///< width of the feed-forward layer
+    std::int64_t source = 0;                ///< the layer whose keys and values are used: this one, or an earlier one
+  };
+  /// Layers with the gated delta rule: each head has a state of key size times value size elements.
+  struct DeltaRule {
+    /// Numbers of heads of keys and of values, and the number of elements of a key and of a value in a head.
+    std::int64_t key_heads = 0, heads = 0, key_size = 0, value_size = 0;
+    std::int64_t keys() const { return key_heads * key_size; }       ///< The elements of all keys of a token.
+    std::int64_t values() const { return heads * value_size; }       ///< The elements of all values of a token.
+    bool grouped = false;                                            ///< see Architecture::grouped_delta_heads
+    std::int64_t channels() const { return 2 * keys() + values(); }  ///< The elements of queries, keys and values.
   };
   std::string architecture;         ///< one of known_architectures
   std::string name;                 ///< The model's name; may be empty.
   std::int64_t context_length = 0;  ///< maximum number of tokens
-  /// The dimensions of the model. `hidden` is the width of the feed-forward layers.
+  /// The dimensions of the model. `hidden` is the width of the feed-forward layers. If layers differ, `hidden`,
+  /// `key_heads` and `head_size` are those of the largest ones.
   std::int64_t width = 0, layers = 0, hidden = 0, heads = 0, key_heads = 0, head_size = 0, vocabulary = 0;
   float norm_epsilon = 1e-5f;            ///< Added to the mean square in RMS norms.
   Rotary rotary;                         ///< does not contain factors; see `frequency_factors` and the file's tensors
@@ -55,16 +71,40 @@ struct LlamaConfig {
   Gate gate = Gate::silu;          ///< The activation of the gate.
   /// The norms of a layer; see Architecture.
   bool head_norms = false, projection_norms = false, input_norms = true, layer_norms = false, post_norms = false;
+  float expert_scale = 1;  ///< multiplies the outputs of experts
   /// Details of experts; see Architecture.
-  bool unnormalised = false, shared_gate = false, expert_biases = false;
-  bool sinks = false;     ///< each head has an attention sink; see Architecture
-  bool parallel = false;  ///< attention and feed-forward layers have the same input
+  bool sigmoid_router = false, unnormalised = false, shared_gate = false, expert_biases = false,
+       dense_and_experts = false;  ///< Layers have both kinds of feed-forward networks; see Architecture.
+  bool sinks = false;              ///< each head has an attention sink; see Architecture
+  bool parallel = false;           ///< attention and feed-forward layers have the same input
   /// The embedding, the attention scores and the logits are multiplied by these factors.
   float embedding_scale = 1, attention_scale = 1, logit_scale = 1;
   /// The outputs of layers are multiplied by this factor before they are added to the residual stream.
   float residual_scale = 1;
   float attention_cap = 0, output_cap = 0;  ///< Caps of attention scores and of logits; 0: no cap.
   std::vector<Layer> layer_kinds;           ///< The properties of each layer.
+  /// The file's pooling type, if it is an embedding model; see EmbeddingModel. 0: the model generates text.
+  std::int64_t pooling = 0;
+  bool value_norms = false;      ///< values are normalised per head; see Architecture
+  std::int64_t layer_input = 0;  ///< width of the embedding of the tokens that each layer has; 0: none
+  bool gated_attention = false;  ///< the output of each attention head is multiplied by a sigmoid; see Architecture
+  std::int64_t taps = 0;         ///< convolutions in recurrent layers: the number of tokens that they read
+  DeltaRule delta;               ///< the dimensions of layers with the gated delta rule
+
+  /// The kind of a layer.
+  LayerKind kind_of(std::size_t layer) const {
+    return layer < layer_kinds.size() ? layer_kinds[layer].kind : LayerKind::attention;
+  }
+  /// Number of layers of a kind.
+  std::int64_t count_of(LayerKind kind) const;
+  /// True if some layers keep a state of fixed size for each text.
+  bool is_recurrent() const { return count_of(LayerKind::attention) < layers; }
+  /// True if a layer has keys and values of its own.
+  bool has_cache(std::size_t layer) const {
+    return kind_of(layer) == LayerKind::attention && layer_kinds[layer].source == static_cast<std::int64_t>(layer);
+  }
+  /// True if all layers must be on one device: they share keys and values, or have inputs that are computed together.
+  bool is_indivisible() const;
 };
 
 /// Reads the configuration of a model. Throws FormatError if the architecture or its rotary scaling is not supported,
@@ -81,7 +121,8 @@ LlamaConfig read_llama_config(const GgufFile& file, std::vector<UnknownPart>& un
 /// A KV cache: the keys and values of the tokens that were read, for every layer. Move-only.
 class KeyValueCache {
  public:
-  /// Allocates a cache for `capacity` tokens. `dtype` must be f32 or f16.
+  /// Allocates a cache for `capacity` tokens. `dtype` must be f32 or f16, or i8 for blocks of 32 numbers as in Q8_0
+  /// (see cache_row()), which need heads of whole blocks. Throws DtypeError or ShapeError otherwise.
   KeyValueCache(const LlamaConfig& config, std::int64_t capacity, Device device, DType dtype = DType::f16);
   /// Allocates a cache on several devices. `layers` contains the device of each layer.
   KeyValueCache(const LlamaConfig& config, std::int64_t capacity, std::span<const Device> layers,
@@ -95,13 +136,24 @@ class KeyValueCache {
   std::int64_t capacity() const { return capacity_; }
   std::uint64_t bytes() const;
   std::uint64_t bytes(Device device) const;  ///< size of the part on this device, in bytes
-  /// Drops all tokens after the first `length`. Throws ArgumentError if the cache has fewer tokens.
-  void truncate(std::int64_t length);
+  /// Drops all tokens after the first `length`, and returns the new number of tokens. For a model with recurrent
+  /// layers, the cache has only the states after the last token and before the last call of Llama::forward or
+  /// Decoder::step; it becomes empty if `length` is neither. Throws ArgumentError if the cache has fewer tokens.
+  std::int64_t truncate(std::int64_t length);
   /// Sets the number of tokens that will be read in total. A model with LongRoPE chooses its factors based on this
   /// number. The default is the capacity of the cache. Throws ArgumentError if the cache is not empty.
   void expect(std::int64_t tokens);
   /// The number of tokens that was passed to expect(), or the default.
   std::int64_t expected() const { return expected_; }
+  /// Returns the keys, then the values, of each layer that has its own: arrays (key heads, capacity, cache_row(head
+  /// size)), which share the memory of the cache until it grows.
+  std::vector<Array> arrays() const;
+  /// Sets the number of tokens whose keys and values were written to arrays(). Throws ArgumentError if it is negative
+  /// or exceeds the capacity.
+  void set_length(std::int64_t length);
+  /// Appends `tokens` tokens without keys and values, to estimate memory. Throws ArgumentError if they do not fit, or
+  /// if the cache is on a device that computes (see DryRun).
+  void skip(std::int64_t tokens);
   /// Increases the capacity. Reallocates one layer after the other, so that only one old buffer exists in addition to
   /// the cache. Throws OutOfMemory if memory runs out; the tokens remain valid. A Decoder must record its steps again.
   void grow(std::int64_t capacity);
@@ -109,8 +161,22 @@ class KeyValueCache {
  private:
   friend class Llama;
   friend class Decoder;
-  std::vector<Array> keys_, values_;  // (key heads, capacity, head size)
+  /// Where the states of recurrent layers are.
+  struct StateSlots {
+    std::int64_t length = 0;  ///< the number of tokens before the state, or -1 if it does not exist
+    std::int32_t slot = -1;   ///< -1: the state is zero
+  };
+  std::int32_t next_slot() const { return slot_ == 0 ? 1 : 0; }
+  /// A step begins: it writes the states to the slot of the states before the last step.
+  void begin_step() { before_.length = -1; }
+  void append(std::int64_t tokens);
+  Array ranges(std::int64_t tokens, Device device) const;
+
+  std::vector<Array> keys_, values_;  // (key heads, capacity, head size); empty if has_cache() is false
+  RecurrentStates states_;            // two slots
   std::int64_t length_ = 0, capacity_ = 0, expected_ = 0;
+  std::int32_t slot_ = -1;           // the slot of the states after the last token, or -1 if they are zero
+  StateSlots before_{.length = -1};  // the states before the last step
 };
 
 /// The weights of a model on one or several devices.
@@ -122,7 +188,8 @@ class Llama {
   static Llama load(const GgufFile& file, Device device, const LoadProgress& progress = {});
   /// Loads the weights to several devices. `layers` contains the device of each layer. The embedding is on the device
   /// of the first layer, and the output matrix on the device of the last layer. Activations are copied between devices.
-  /// Throws ArgumentError if the number of devices is not the number of layers.
+  /// Throws ArgumentError if the number of devices is not the number of layers, or if there are several devices and
+  /// LlamaConfig::is_indivisible.
   static Llama load(const GgufFile& file, std::span<const Device> layers, const LoadProgress& progress = {});
   Llama(const Llama&);
   Llama(Llama&&) noexcept;
@@ -160,12 +227,17 @@ class Llama {
   Llama();
   struct Layer;
   friend class Decoder;
+  friend class BatchDecoder;
   template <class Use>
   void for_each_part(const Use& use) const;
   struct Past;
   Array attend(const Layer& l, ops::LinearInput& x, std::size_t i, const Past& past,
                const std::optional<Array>& temperatures) const;
-  Array feed_forward(const Layer& l, ops::LinearInput& x) const;
+  Array convolve(const Layer& l, ops::LinearInput& x, std::size_t i, const Past& past) const;
+  Array delta_rule(const Layer& l, ops::LinearInput& x, std::size_t i, const Past& past) const;
+  Array feed_forward(const Layer& l, ops::LinearInput& x, const Array& sum) const;
+  Array layer_inputs(const Array& ids, const Array& x) const;
+  Array add_layer_input(const Layer& l, const Array& x, const Array& input) const;
   void check_tokens(std::span<const std::int32_t> tokens, const KeyValueCache& cache) const;
   void check_vocabulary(std::span<const std::int32_t> tokens) const;
   void check_pieces(std::span<const SequencePiece> pieces, const PagedCache& cache) const;
@@ -187,6 +259,13 @@ class Llama {
   LlamaConfig config_;
   std::vector<Device> devices_;  ///< the device of each layer
   std::vector<Part> parts_;
+  /// Computes the inputs of all layers from the tokens and their embedding (Gemma 4).
+  struct LayerInputs {
+    Weight embedding;   ///< (vocabulary, layers * LlamaConfig::layer_input)
+    Weight projection;  ///< (layers * LlamaConfig::layer_input, width)
+    Array norm;         ///< (LlamaConfig::layer_input,)
+  };
+  std::optional<LayerInputs> layer_inputs_;
   Weight embedding_, output_;
   Array output_norm_;
   std::vector<Layer> layers_;

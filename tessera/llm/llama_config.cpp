@@ -11,14 +11,15 @@
 
 #include "tessera/llm/gguf_values.h"
 #include "tessera/llm/llama.h"
+#include "tessera/llm/model_keys.h"
 
 namespace tessera {
 
 namespace {
 
-class ConfigReader {
+class ConfigReader : private ModelKeys {
  public:
-  ConfigReader(const GgufFile& file, std::vector<UnknownPart>* unknown) : file_(file), unknown_(unknown) {}
+  ConfigReader(const GgufFile& file, std::vector<UnknownPart>* unknown) : ModelKeys(file), unknown_(unknown) {}
 
   LlamaConfig read() {
     LlamaConfig c;
@@ -29,22 +30,43 @@ class ConfigReader {
     if (!kind) {
       std::string what = quote_text(c.architecture) + " is not a supported architecture";
       if (const auto why = missing_in_architecture(c.architecture); !why.empty()) what += fmt::format(": {}", why);
-      bad("general.architecture", what, "Supported architectures: " + architecture_names());
+      bad("general.architecture", what,
+          find_encoder_architecture(c.architecture) ? "Use `tessera embed`, or EmbeddingModel in C++"
+                                                    : "Supported architectures: " + architecture_names());
     }
     c.rotary.pairs = kind->pairs, c.gate = kind->gate;
     c.head_norms = kind->head_norms, c.projection_norms = kind->projection_norms;
     c.input_norms = kind->input_norms, c.post_norms = kind->post_norms;
     c.layer_norms = kind->layer_norms, c.parallel = kind->parallel;
+    c.value_norms = kind->value_norms;
     c.sinks = kind->sinks, c.expert_biases = kind->expert_biases;
     prefix_ = c.architecture + ".";
     c.name = file_.get_or<std::string>("general.name", file_.name());
     c.context_length = count("context_length", 1 << 30);
     c.width = count("embedding_length", 1 << 20);
     c.layers = count("block_count", 4096);
-    c.hidden = count("feed_forward_length", 1 << 22);
+    if (kind->recurrent == LayerKind::delta_rule) skip_predictors(c);
+    c.layer_kinds.resize(static_cast<std::size_t>(c.layers));
+    const auto set_layers = [&](const std::string& key, std::int64_t most, std::int64_t LlamaConfig::Layer::*member) {
+      const std::vector<std::int64_t> each =
+          kind->varied_layers ? counts(key, c.layers, most) : std::vector(c.layer_kinds.size(), count(key, most));
+      for (std::size_t i = 0; i < each.size(); ++i) c.layer_kinds[i].*member = each[i];
+      return *std::ranges::max_element(each);
+    };
+    // In some models, all layers have experts.
+    c.hidden = set_layers(kind->experts && !file_.has(prefix_ + "feed_forward_length") ? "expert_feed_forward_length"
+                                                                                       : "feed_forward_length",
+                          1 << 22, &LlamaConfig::Layer::hidden);
     c.heads = count("attention.head_count", 4096);
-    c.key_heads = file_.has(prefix_ + "attention.head_count_kv") ? count("attention.head_count_kv", 4096) : c.heads;
-    if (c.heads % c.key_heads != 0)
+    c.gated_attention = kind->gated_attention;
+    if (kind->recurrent != LayerKind::attention) read_recurrent(c, kind->recurrent);
+    c.key_heads = !file_.has(prefix_ + "attention.head_count_kv") ? c.heads
+                  : kind->recurrent == LayerKind::convolution
+                      ? key_heads_of_attention()
+                      : set_layers("attention.head_count_kv", 4096, &LlamaConfig::Layer::key_heads);
+    for (LlamaConfig::Layer& l : c.layer_kinds)
+      if (l.key_heads == 0) l.key_heads = c.key_heads;
+    if (std::ranges::any_of(c.layer_kinds, [&](const LlamaConfig::Layer& l) { return c.heads % l.key_heads != 0; }))
       bad(prefix_ + "attention.head_count_kv", "the number of heads is not a multiple of the number of key heads", "");
     if (!file_.has(prefix_ + "attention.key_length") && c.width % c.heads != 0)
       bad(prefix_ + "attention.head_count",
@@ -65,43 +87,116 @@ class ConfigReader {
       bad(prefix_ + "rope.freq_base", fmt::format("{}", c.rotary.base) + " is not between 1 and 1e30", "");
     read_scaling(c, kind->exact_yarn);
     read_kind(c, *kind);
+    read_layers(c, *kind);
     if (kind->scales) read_scales(c);
     if (kind->scaled_logits) c.logit_scale = number("logit_scale", 1, 1e-6f, 1e6f);
     if (kind->experts) read_experts(c, *kind);
     const GgufTensor& embedding = file_.tensor("token_embd.weight");
     c.vocabulary = embedding.dims.size() == 2 ? static_cast<std::int64_t>(embedding.dims[1]) : 0;
     c.tied = file_.find_tensor("output.weight") == nullptr;
+    c.pooling = file_.get_or<std::int64_t>(prefix_ + "pooling_type", 0);
     find_unknown(c, *kind);
     return c;
   }
 
  private:
-  bool is_array(const std::string& key) const {
-    const GgufValue* v = file_.find(key);
-    return v && std::holds_alternative<GgufArray>(*v);
+  // The last blocks may predict further tokens. They are not used.
+  void skip_predictors(LlamaConfig& c) const {
+    const std::string key = prefix_ + "nextn_predict_layers";
+    const auto predictors = file_.get_or<std::int64_t>(key, 0);
+    if (predictors < 0 || predictors >= c.layers)
+      bad(key, fmt::format("{} is not between 0 and {}", predictors, c.layers - 1), "");
+    c.layers -= predictors;
   }
-  [[noreturn]] void bad(const std::string& key, const std::string& what, const std::string& remedy) const {
-    fail<FormatError>(
-        {.operation = "load model", .with = {{"file", file_.name()}, {"key", key}}, .wrong = what, .remedy = remedy});
-  }
-  std::int64_t count(const std::string& key, std::int64_t most) const {
-    std::int64_t v = 0;
-    // Some files contain an array with one number per layer.
-    if (is_array(prefix_ + key)) {
-      const auto each = file_.get_array<std::int64_t>(prefix_ + key);
-      if (each.empty() || std::ranges::any_of(each, [&](std::int64_t n) { return n != each[0]; }))
-        bad(prefix_ + key, "different values for different layers are not supported", "");
-      v = each[0];
-    } else {
-      v = file_.get<std::int64_t>(prefix_ + key);
+
+  // Sizes of heads, and layers that use the keys and values of an earlier one: the last layer with the same window, or
+  // also without one, that has its own.
+  void read_layers(LlamaConfig& c, const Architecture& kind) const {
+    std::int64_t own = c.layers;
+    if (kind.varied_layers) own -= file_.get_or<std::int64_t>(prefix_ + "attention.shared_kv_layers", 0);
+    if (own < 1 || own > c.layers)
+      bad(prefix_ + "attention.shared_kv_layers",
+          fmt::format("{} of {} layers have no keys and values", c.layers - own, c.layers), "");
+    std::int64_t local_size = c.head_size;
+    if (kind.varied_layers && file_.has(prefix_ + "attention.key_length_swa"))
+      local_size = count("attention.key_length_swa", 4096);
+    if (kind.varied_layers && file_.has(prefix_ + "attention.value_length_swa") &&
+        count("attention.value_length_swa", 4096) != local_size)
+      bad(prefix_ + "attention.value_length_swa", "values must have the same size as keys", "");
+    for (std::int64_t i = 0; i < c.layers; ++i) {
+      LlamaConfig::Layer& l = c.layer_kinds[static_cast<std::size_t>(i)];
+      l.head_size = l.window > 0 ? local_size : c.head_size;
+      l.source = i;
+      if (i < own) continue;
+      do --l.source;
+      while (l.source >= 0 &&
+             (l.source >= own || c.layer_kinds[static_cast<std::size_t>(l.source)].window != l.window));
+      if (l.source < 0 || c.layer_kinds[static_cast<std::size_t>(l.source)].key_heads != l.key_heads)
+        bad(prefix_ + "attention.shared_kv_layers", fmt::format("no earlier layer has keys and values for layer {}", i),
+            "");
     }
-    if (v < 1 || v > most) bad(prefix_ + key, std::to_string(v) + " is not between 1 and " + std::to_string(most), "");
-    return v;
+    if (kind.varied_layers && c.local_rotary) {
+      c.local_rotary->dimensions =
+          file_.has(prefix_ + "rope.dimension_count_swa") ? count("rope.dimension_count_swa", 4096) : local_size;
+      if (c.local_rotary->dimensions > local_size || c.local_rotary->dimensions % 2 != 0)
+        bad(prefix_ + "rope.dimension_count_swa",
+            fmt::format("the number must be even and at most the head size of {} elements", local_size), "");
+    }
+    if (kind.layer_inputs && file_.get_or<std::int64_t>(prefix_ + "embedding_length_per_layer_input", 0) != 0)
+      c.layer_input = count("embedding_length_per_layer_input", 1 << 20);
   }
-  float number(const std::string& key, float otherwise, float least, float most) const {
-    const float v = file_.get_or<float>(prefix_ + key, otherwise);
-    if (!(v >= least && v <= most)) bad(prefix_ + key, fmt::format("{} is not between {} and {}", v, least, most), "");
-    return v;
+
+  // In LFM2's files, layers without key heads are convolutions.
+  std::int64_t key_heads_of_attention() const {
+    const std::string key = prefix_ + "attention.head_count_kv";
+    const auto each = file_.get_array<std::int64_t>(key);
+    const std::int64_t most = *std::ranges::max_element(each);
+    if (most < 1 || most > 4096 || std::ranges::any_of(each, [&](std::int64_t n) { return n != 0 && n != most; }))
+      bad(key, "attention layers must have the same number of key heads, between 1 and 4096", "");
+    return most;
+  }
+
+  /// Reads which layers are recurrent, and their dimensions.
+  void read_recurrent(LlamaConfig& c, LayerKind kind) const {
+    const auto set = [&](const std::string& key, const std::vector<bool>& recurrent) {
+      if (std::ssize(recurrent) < c.layers)
+        bad(key, fmt::format("expected one entry per layer, got {} for {} layers", recurrent.size(), c.layers), "");
+      for (std::size_t i = 0; i < c.layer_kinds.size(); ++i)
+        if (recurrent[i]) c.layer_kinds[i].kind = kind;
+    };
+    std::vector<bool> recurrent;
+    if (kind == LayerKind::convolution) {
+      const std::string key = prefix_ + "attention.head_count_kv";
+      if (!is_array(key)) bad(key, "expected the number of key heads of each layer; 0 means a convolution", "");
+      for (const std::int64_t heads : file_.get_array<std::int64_t>(key)) recurrent.push_back(heads == 0);
+      set(key, recurrent);
+      c.taps = count("shortconv.l_cache", 16);
+    } else {
+      const std::string key = prefix_ + "attention.recurrent_layers";
+      if (is_array(key)) {
+        recurrent = file_.get_array<bool>(key);
+      } else {
+        const std::int64_t period =
+            file_.has(prefix_ + "full_attention_interval") ? count("full_attention_interval", 4096) : 4;
+        for (std::int64_t i = 0; i < c.layers; ++i) recurrent.push_back((i + 1) % period != 0);
+      }
+      set(key, recurrent);
+      c.taps = count("ssm.conv_kernel", 16);
+      LlamaConfig::DeltaRule& d = c.delta;
+      d.grouped = find_architecture(c.architecture)->grouped_delta_heads;
+      d.key_heads = count("ssm.group_count", 4096), d.heads = count("ssm.time_step_rank", 4096);
+      d.key_size = count("ssm.state_size", 1024);
+      const std::int64_t values = count("ssm.inner_size", 1 << 22);
+      if (d.heads % d.key_heads != 0 || values % d.heads != 0)
+        bad(prefix_ + "ssm.time_step_rank",
+            fmt::format("{} heads do not divide {} elements, or are not a multiple of {} key heads", d.heads, values,
+                        d.key_heads),
+            "");
+      d.value_size = values / d.heads;
+    }
+    if (c.taps < 2)
+      bad(prefix_ + (kind == LayerKind::convolution ? "shortconv.l_cache" : "ssm.conv_kernel"),
+          "a convolution must read at least 2 tokens", "");
   }
 
   // In Granite's files, a scale of 0 means 1, and logits are divided by the scale. As in llama.cpp, layers do not
@@ -129,6 +224,15 @@ class ConfigReader {
     c.used_experts = count("expert_used_count", c.experts);
     c.expert_hidden =
         file_.has(prefix_ + "expert_feed_forward_length") ? count("expert_feed_forward_length", 1 << 22) : c.hidden;
+    c.dense_and_experts = kind.dense_and_experts, c.sigmoid_router = kind.sigmoid_router;
+    if (kind.sigmoid_router) {
+      constexpr std::int64_t sigmoid = 2;  // of llama.cpp's functions
+      if (const auto function = file_.get_or<std::int64_t>(prefix_ + "expert_gating_func", sigmoid);
+          function != sigmoid)
+        bad(prefix_ + "expert_gating_func", fmt::format("{} is not supported; the weights are sigmoids (2)", function),
+            "");
+      c.expert_scale = number("expert_weights_scale", 1, 1e-6f, 1e6f);
+    }
     c.unnormalised = kind.unnormalised, c.shared_gate = kind.shared_gate;
     const std::string shared = "expert_shared_feed_forward_length";
     if (kind.shared_expert && file_.get_or<std::int64_t>(prefix_ + shared, kind.shared_gate) != 0)
@@ -175,19 +279,20 @@ class ConfigReader {
   void read_kind(LlamaConfig& c, const Architecture& kind) const {
     if (kind.scaled_embedding) c.embedding_scale = std::sqrt(static_cast<float>(c.width));
     const std::int64_t scaled_by = c.layers == kind.layers_of_wide_scale ? c.width / c.heads : c.head_size;
-    c.attention_scale = 1.0f / std::sqrt(static_cast<float>(scaled_by));
+    c.attention_scale = kind.unscaled_scores ? 1.0f : 1.0f / std::sqrt(static_cast<float>(scaled_by));
     if (kind.sections) read_sections(c);
     if (kind.temperature) c.temperature_scale = number("attention.temperature_scale", 0, 0, 1e3f);
     if (kind.caps) {
       c.attention_cap = number("attn_logit_softcapping", c.architecture == "gemma2" ? 50.0f : 0.0f, 0, 1e6f);
       c.output_cap = number("final_logit_softcapping", c.architecture == "gemma2" ? 30.0f : 0.0f, 0, 1e6f);
     }
-    c.layer_kinds.resize(static_cast<std::size_t>(c.layers));
     for (std::int64_t i = 0; i < c.layers && kind.fixed_period > 0; ++i)
       c.layer_kinds[static_cast<std::size_t>(i)].rotates = (i + 1) % kind.fixed_period != 0;
     if (kind.window_period == 0) {  // llama.cpp ignores the window for these architectures, too
       if (const std::string key = prefix_ + "attention.sliding_window"; !is_array(key))
         c.ignored_window = file_.get_or<std::int64_t>(key, 0);
+      if (kind.recurrent != LayerKind::attention && c.ignored_window != 0)
+        bad(prefix_ + "attention.sliding_window", "windows are not supported in this architecture", "");
       return;
     }
     const auto window = file_.get_or<std::int64_t>(prefix_ + "attention.sliding_window", kind.window);
@@ -268,7 +373,8 @@ class ConfigReader {
                                                     "rope.scaling.factor",
                                                     "rope.scale_linear",
                                                     "rope.scaling.attn_factor",
-                                                    "rope.scaling.original_context_length"};
+                                                    "rope.scaling.original_context_length",
+                                                    "pooling_type"};
     std::set<std::string_view> of_kind;
     if (c.rotary.magnitude != 1 || !c.frequency_factors.empty())
       of_kind = {"rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow", "rope.scaling.yarn_attn_factor",
@@ -276,12 +382,22 @@ class ConfigReader {
     if (kind.temperature) of_kind.insert("attention.temperature_scale");
     if (c.experts > 0) of_kind.insert({"expert_count", "expert_used_count", "expert_feed_forward_length"});
     if (kind.shared_expert) of_kind.insert("expert_shared_feed_forward_length");
+    if (kind.sigmoid_router)
+      of_kind.insert({"expert_gating_func", "expert_weights_scale", "leading_dense_block_count"});
     if (kind.scaled_logits) of_kind.insert("logit_scale");
     if (kind.scales) of_kind.insert({"attention.scale", "embedding_scale", "residual_scale", "logit_scale"});
     if (kind.sections) of_kind.insert({"rope.dimension_sections", "n_deepstack_layers"});
     if (kind.caps) of_kind.insert({"attn_logit_softcapping", "final_logit_softcapping"});
     if (kind.window_period > 0) of_kind.insert({"attention.sliding_window", "attention.sliding_window_pattern"});
     if (kind.unscaled_windows) of_kind.insert("rope.freq_base_swa");
+    if (kind.varied_layers)
+      of_kind.insert({"attention.key_length_swa", "attention.value_length_swa", "attention.shared_kv_layers",
+                      "rope.dimension_count_swa"});
+    if (kind.layer_inputs) of_kind.insert("embedding_length_per_layer_input");
+    if (kind.recurrent == LayerKind::convolution) of_kind.insert("shortconv.l_cache");
+    if (kind.recurrent == LayerKind::delta_rule)
+      of_kind.insert({"ssm.conv_kernel", "ssm.group_count", "ssm.time_step_rank", "ssm.state_size", "ssm.inner_size",
+                      "full_attention_interval", "attention.recurrent_layers", "nextn_predict_layers"});
     static const std::set<std::string_view> harmless = {"vocab_size", "tensor_data_layout", "rope.scaling.finetuned",
                                                         "attention.layer_norm_epsilon", "attention.sliding_window"};
     static const std::set<std::string_view> harmless_as_zero = {"expert_count",
@@ -290,8 +406,7 @@ class ConfigReader {
                                                                 "use_parallel_residual",
                                                                 "attention.max_alibi_bias",
                                                                 "attention.clamp_kqv",
-                                                                "logit_scale",
-                                                                "pooling_type"};
+                                                                "logit_scale"};
     for (const GgufEntry& e : file_.metadata()) {
       if (e.key.compare(0, prefix_.size(), prefix_) != 0) continue;
       const std::string_view key = std::string_view(e.key).substr(prefix_.size());
@@ -311,23 +426,41 @@ class ConfigReader {
       if (!unknown_) bad(e.key, why, "");
       unknown_->push_back({false, e.key, why});
     }
-    std::set<std::string, std::less<>> tensors = {"token_embd.weight",        "output.weight",
-                                                  "output_norm.weight",       "rope_freqs.weight",
-                                                  "rope_factors_long.weight", "rope_factors_short.weight"};
+    std::set<std::string, std::less<>> tensors = {"token_embd.weight",         "output.weight",
+                                                  "rope_freqs.weight",         "rope_factors_long.weight",
+                                                  "rope_factors_short.weight", std::string(kind.output_norm)};
+    if (c.layer_input > 0)
+      tensors.insert({"per_layer_token_embd.weight", "per_layer_model_proj.weight", "per_layer_proj_norm.weight"});
     for (std::int64_t i = 0; i < c.layers; ++i) {
       const std::string p = "blk." + std::to_string(i) + ".";
-      std::vector<std::string_view> names = {"attn_output.weight", "attn_output.bias",
-                                             "attn_rot_embd.weight"};  // redundant: the metadata has the same values
+      std::vector<std::string_view> names;
       const auto add = [&](std::initializer_list<std::string_view> more) { names.insert(names.end(), more); };
-      if (file_.find_tensor(p + "attn_qkv.weight"))
-        add({"attn_qkv.weight", "attn_qkv.bias"});
+      const LayerKind layer = c.kind_of(static_cast<std::size_t>(i));
+      if (layer == LayerKind::convolution)
+        add({"shortconv.in_proj.weight", "shortconv.conv.weight", "shortconv.out_proj.weight"});
+      else if (layer == LayerKind::delta_rule)
+        add({"attn_qkv.weight", "attn_gate.weight", "ssm_conv1d.weight", "ssm_dt.bias", "ssm_a", "ssm_norm.weight",
+             "ssm_out.weight"});
+      else if (kind.gated_attention)
+        add({"attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight"});
+      else if (file_.find_tensor(p + "attn_qkv.weight"))
+        add({"attn_qkv.weight", "attn_qkv.bias", "attn_output.weight", "attn_output.bias"});
       else
-        add({"attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_q.bias", "attn_k.bias", "attn_v.bias"});
+        add({"attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_q.bias", "attn_k.bias", "attn_v.bias",
+             "attn_output.weight", "attn_output.bias"});
+      if (layer == LayerKind::delta_rule && kind.grouped_delta_heads) add({"ssm_ba.weight"});
+      if (layer == LayerKind::delta_rule && !kind.grouped_delta_heads) add({"ssm_beta.weight", "ssm_alpha.weight"});
+      if (layer == LayerKind::attention) add({"attn_rot_embd.weight"});  // redundant: the metadata has the same values
       if (c.experts > 0 && file_.find_tensor(p + "ffn_gate_inp.weight")) {
         add({"ffn_gate_inp.weight", "ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight"});
+        if (kind.sigmoid_router) add({"exp_probs_b.bias"});
         if (kind.expert_biases)
           add({"ffn_gate_inp.bias", "ffn_gate_exps.bias", "ffn_up_exps.bias", "ffn_down_exps.bias"});
-      } else {
+        if (kind.dense_and_experts)
+          add({"ffn_gate_up_exps.weight", "ffn_gate_inp.scale", "ffn_down_exps.scale", "pre_ffw_norm_2.weight",
+               "post_ffw_norm_1.weight", "post_ffw_norm_2.weight"});
+      }
+      if (c.experts == 0 || kind.dense_and_experts || !file_.find_tensor(p + "ffn_gate_inp.weight")) {
         add({"ffn_up.weight", "ffn_down.weight", "ffn_up.bias", "ffn_down.bias"});
       }
       if (file_.find_tensor(p + "ffn_gate.weight")) add({"ffn_gate.weight", "ffn_gate.bias"});
@@ -336,12 +469,22 @@ class ConfigReader {
       if (kind.input_norms) add({"attn_norm.weight"});
       if (kind.input_norms && !kind.parallel) add({kind.feed_forward_norm});
       if (kind.sinks) add({"attn_sinks.weight"});
-      if (kind.head_norms || kind.projection_norms) add({"attn_q_norm.weight", "attn_k_norm.weight"});
+      if (layer == LayerKind::attention && (kind.head_norms || kind.projection_norms))
+        add({"attn_q_norm.weight", "attn_k_norm.weight"});
       if (kind.post_norms) add({"post_attention_norm.weight", "post_ffw_norm.weight"});
+      if (kind.layer_scales) add({"layer_output_scale.weight"});
+      if (c.layer_input > 0) add({"inp_gate.weight", "proj.weight", "post_norm.weight"});
       for (const std::string_view name : names) tensors.insert(p + std::string(name));
     }
+    const bool predicts = kind.recurrent == LayerKind::delta_rule && file_.has(prefix_ + "nextn_predict_layers");
+    const std::int64_t blocks = c.layers + (predicts ? file_.get<std::int64_t>(prefix_ + "nextn_predict_layers") : 0);
+    const auto is_of_predictor = [&](const std::string& name) {
+      for (std::int64_t block = c.layers; block < blocks; ++block)
+        if (name.starts_with(fmt::format("blk.{}.", block))) return true;
+      return false;
+    };
     for (const GgufTensor& t : file_.tensors()) {
-      if (tensors.count(t.name)) continue;
+      if (tensors.count(t.name) || is_of_predictor(t.name)) continue;
       std::string why = "this tensor of architecture " + c.architecture + " is not supported";
       if (!unknown_)
         fail<FormatError>({.operation = "load model",
@@ -351,9 +494,7 @@ class ConfigReader {
       unknown_->push_back({true, t.name, std::move(why)});
     }
   }
-  const GgufFile& file_;
   std::vector<UnknownPart>* const unknown_;  ///< if null, unknown parts throw
-  std::string prefix_;
 };
 
 }  // namespace

@@ -19,11 +19,19 @@ Array Llama::Past::store(std::size_t i, std::span<const Array> qkv, const ops::H
 }
 
 ops::LinearInput Llama::Past::attend(std::size_t i, const Array& queries, float scale, std::int64_t window, float cap,
-                                     const std::optional<Array>& sinks, const Weight& next) const {
-  if (cache != nullptr)
+                                     const std::optional<Array>& sinks, const std::optional<Array>& gates,
+                                     const Weight& next) const {
+  if (cache != nullptr && !gates)
     return ops::attention(queries, cache->keys_[i], cache->values_[i], position, scale, window, cap, sinks, next);
-  const Array seen = ops::paged_attention(queries, pages->layer(i), *tokens, scale, window, cap, sinks);
+  Array seen = cache != nullptr ? tessera::attention(queries, cache->keys_[i], cache->values_[i], position, scale,
+                                                     window, cap, sinks)
+                                : ops::paged_attention(queries, pages->layer(i), *tokens, scale, window, cap, sinks);
+  if (gates) seen = seen * *gates;
   return ops::LinearInput(seen.reshape({queries.shape(0), queries.shape(1) * queries.shape(2)}));
+}
+
+RecurrentStates::Layer& Llama::Past::recurrent(std::size_t i) const {
+  return cache != nullptr ? cache->states_.layer(i) : pages->recurrent(i);
 }
 
 void Llama::check_pieces(std::span<const SequencePiece> pieces, const PagedCache& cache) const {
@@ -48,10 +56,11 @@ namespace {
 
 /// The tokens of a step on the host. Single tokens come first.
 struct HostStep {
-  std::vector<std::int32_t> ids, sequences, positions, tables, groups, wanted, states;
+  std::vector<std::int32_t> ids, sequences, positions, tables, groups, wanted, states, ranges;
   std::int64_t width = 1, single = 0;
 
-  HostStep(std::span<const SequencePiece> pieces, std::span<const std::span<const std::int32_t>> pages) {
+  HostStep(std::span<const SequencePiece> pieces, std::span<const std::span<const std::int32_t>> pages,
+           std::span<const std::pair<std::int32_t, std::int32_t>> slots) {
     for (const auto& of_piece : pages) width = std::max(width, static_cast<std::int64_t>(of_piece.size()));
     tables.resize(pieces.size() * static_cast<std::size_t>(width));
     std::vector<std::int32_t> last(pieces.size());
@@ -65,6 +74,8 @@ struct HostStep {
     for (std::size_t s = 0; s < pieces.size(); ++s) {
       if (pieces[s].logits) wanted.push_back(last[s]);
       const auto count = static_cast<std::int32_t>(pieces[s].tokens.size());
+      const auto [before, after] = slots[s];
+      ranges.insert(ranges.end(), {last[s] - count + 1, count, before, after});
       for (std::int32_t i = last[s] - count + 1; pieces[s].states != nullptr && i <= last[s]; ++i) states.push_back(i);
     }
   }
@@ -101,15 +112,20 @@ struct HostStep {
 Array Llama::forward(std::span<const SequencePiece> pieces, PagedCache& cache) const {
   check_pieces(pieces, cache);
   std::vector<std::span<const std::int32_t>> pages;
-  for (const SequencePiece& p : pieces) pages.push_back(PagedCache::pages_of(*p.sequence));
-  const HostStep step(pieces, pages);
+  std::vector<std::pair<std::int32_t, std::int32_t>> slots;
+  for (const SequencePiece& p : pieces)
+    pages.push_back(PagedCache::pages_of(*p.sequence)), slots.push_back(PagedCache::slots_of(*p.sequence));
+  const HostStep step(pieces, pages, slots);
   const auto wanted = static_cast<std::int64_t>(step.wanted.size());
   if (pieces.empty()) return Array::zeros({0, config_.vocabulary}, DType::f32, devices_.back());
   Array x = Array::from(std::span<const std::int32_t>(step.ids), {}, device());
   Past::States states;
   for (const Part& part : parts_) {
     const ops::PagedTokens tokens = step.on(part.device);
-    Past past(tokens, cache);
+    std::optional<Array> ranges;
+    if (config_.is_recurrent())
+      ranges = Array::from(std::span<const std::int32_t>(step.ranges), Shape{std::ssize(pieces), 4}, part.device);
+    Past past(tokens, cache, std::move(ranges));
     WantedLogits logits;
     if (part.end == devices_.size()) {
       logits.rows = Array::from(std::span<const std::int32_t>(step.wanted), Shape{wanted}, part.device);

@@ -65,9 +65,8 @@ TensorLoader::TensorLoader(const GgufFile& file, std::span<const Device> layers,
          next = follower(file, next->name))
       rows += static_cast<std::int64_t>(next->dims[1]);
     const std::optional<std::size_t> layer = layer_of(t.name);
-    const Device device = layer                           ? layers[std::min(*layer, layers.size() - 1)]
-                          : t.name == "token_embd.weight" ? layers.front()
-                                                          : layers.back();
+    if (layer && *layer >= layers.size()) continue;  // layers that predict further tokens are not loaded
+    const Device device = layer ? layers[*layer] : t.name == "token_embd.weight" ? layers.front() : layers.back();
     memory_of(device, label).expect(*format, rows, static_cast<std::int64_t>(t.dims[0]));
   }
 }

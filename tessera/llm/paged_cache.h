@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "tessera/base/callback.h"
 #include "tessera/base/owner.h"
 #include "tessera/llm/llama.h"
 #include "tessera/ops/paged_attention.h"
@@ -35,19 +37,22 @@ class PagedCache {
     Sequence(PagedCache& cache, std::uint64_t salt) : cache_(&cache), salt_(salt) {}
     PagedCache* cache_ = nullptr;
     std::uint64_t salt_ = 0;
+    /// Models with recurrent layers: the sequence owns the slots 2 n and 2 n + 1, where n is `pair_`, or -1 if it has
+    /// none yet. `slot_` contains its state, or is -1 if it is zero.
+    std::int32_t pair_ = -1, slot_ = -1;
     std::vector<std::int32_t> tokens_, pages_;
   };
 
   /// Creates a cache of up to `pages` pages on the devices of the layers. It allocates a few pages, and more when
   /// sequences need them. `context` is the maximum number of tokens of a sequence; a model with LongRoPE chooses its
-  /// factors based on it. Throws ArgumentError unless there is at least one page, and DtypeError unless `dtype` is f32
-  /// or f16. Throws OutOfMemory.
+  /// factors based on it. Throws ArgumentError unless there is at least one page, and the errors of
+  /// cache_row() for `dtype`. Throws OutOfMemory.
   PagedCache(const LlamaConfig& config, std::int64_t pages, std::span<const Device> layers, std::int64_t context,
              DType dtype = DType::f16);
   PagedCache(const PagedCache&) = delete;
   ~PagedCache();
 
-  /// Size of a page in bytes, in all layers together.
+  /// Size of a page in bytes, in all attention layers together.
   static std::uint64_t page_bytes(const LlamaConfig& config, DType dtype);
   std::uint64_t bytes() const;      ///< Size of the allocated pages in bytes.
   std::int64_t pages() const;       ///< Maximum number of pages. It decreases if the memory for them does not exist.
@@ -63,7 +68,7 @@ class PagedCache {
   Sequence open(std::uint64_t salt = 0);
   /// Uses the pages of earlier sequences that begin with the same tokens: full pages only, and never the last of
   /// `tokens`, because its logits are needed. Returns the number of tokens that need not be read. Requires an empty
-  /// sequence.
+  /// sequence. Returns 0 for models with recurrent layers, because their states at the ends of pages are not kept.
   std::int64_t share(Sequence& sequence, std::span<const std::int32_t> tokens);
   /// Returns a sequence with the same tokens. Both use the same pages; the last one is copied when one of them grows.
   Sequence fork(const Sequence& sequence);
@@ -80,16 +85,28 @@ class PagedCache {
 
  private:
   friend class Llama;
+  friend class BatchDecoder;
   struct Page;
   struct State;
   void release(Sequence& sequence) noexcept;
   bool allocate(std::int64_t free);
   void append(Sequence& sequence, std::span<const std::int32_t> tokens);
+  bool take_slots(Sequence& sequence);
   ops::PagedLayer& layer(std::size_t i) { return layers_[i]; }
+  RecurrentStates::Layer& recurrent(std::size_t i) { return states_.layer(i); }
+  /// The slot that contains the state of a sequence, or -1, and the slot for the next one.
+  static std::pair<std::int32_t, std::int32_t> slots_of(const Sequence& sequence) {
+    const std::int32_t first = 2 * sequence.pair_;
+    return {sequence.slot_, sequence.slot_ == first ? first + 1 : first};
+  }
   static std::int32_t spare_page() { return 0; }
   static std::span<const std::int32_t> pages_of(const Sequence& sequence) { return sequence.pages_; }
 
-  std::vector<ops::PagedLayer> layers_;
+  std::vector<ops::PagedLayer> layers_;  ///< without arrays if has_cache() is false
+  RecurrentStates states_;
+  const bool recurrent_;
+  Callback<void()> before_growth_;  ///< called before memory is reallocated; drops recordings that refer to it
+  bool has_all_pairs_ = false;      ///< there is no memory for the states of more texts
   std::int64_t context_, limit_;
   detail::Owner<State> state_;
 };

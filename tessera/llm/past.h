@@ -10,15 +10,18 @@
 namespace tessera {
 
 struct Llama::Past {
-  /// Consecutive tokens of one text.
-  Past(const Position& p, KeyValueCache& c) : position(p), cache(&c) {}
+  /// Consecutive tokens of one text. `r` is needed for models with recurrent layers.
+  Past(const Position& p, KeyValueCache& c, std::optional<Array> r = {})
+      : position(p), cache(&c), ranges(std::move(r)) {}
   /// Tokens of several sequences.
-  Past(const ops::PagedTokens& t, PagedCache& p) : position(Position::each(t.positions)), tokens(&t), pages(&p) {}
+  Past(const ops::PagedTokens& t, PagedCache& p, std::optional<Array> r = {})
+      : position(Position::each(t.positions)), tokens(&t), pages(&p), ranges(std::move(r)) {}
 
   const Position position;
   KeyValueCache* const cache = nullptr;
   const ops::PagedTokens* const tokens = nullptr;
   PagedCache* const pages = nullptr;
+  const std::optional<Array> ranges;  ///< the tokens and slots of each sequence; see ops/recurrent.h
   /// States after the last norm.
   struct States {
     Array rows;    ///< the tokens whose states are wanted: indices into the tokens of the step, i32 (count,)
@@ -30,8 +33,13 @@ struct Llama::Past {
   std::int64_t expected() const { return cache != nullptr ? cache->expected() : pages->context(); }
   /// Stores the keys and values of layer `i`, and returns the queries (tokens, heads, head size).
   Array store(std::size_t i, std::span<const Array> qkv, const ops::HeadOptions& heads) const;
+  /// Returns what the queries attend to, prepared for a product with `next`. `gates` (tokens, heads, head size)
+  /// multiply it.
   ops::LinearInput attend(std::size_t i, const Array& queries, float scale, std::int64_t window, float cap,
-                          const std::optional<Array>& sinks, const Weight& next) const;
+                          const std::optional<Array>& sinks, const std::optional<Array>& gates,
+                          const Weight& next) const;
+  /// The states of recurrent layer `i`.
+  RecurrentStates::Layer& recurrent(std::size_t i) const;
 };
 
 }  // namespace tessera

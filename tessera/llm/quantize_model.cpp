@@ -49,7 +49,11 @@ std::vector<GgmlType> quantizable_types() {
 }
 
 bool is_quantizable(const GgufTensor& t) {
-  return t.elements != t.dims[0] && t.name.ends_with(".weight") && !t.name.ends_with("ffn_gate_inp.weight");
+  // As in llama-quantize: small tables of routers, convolutions and positions stay as they are.
+  static constexpr std::string_view kept[] = {"ffn_gate_inp.weight", "ssm_conv1d.weight", "shortconv.conv.weight",
+                                              "position_embd.weight", "token_types.weight"};
+  return t.elements != t.dims[0] && t.name.ends_with(".weight") &&
+         std::ranges::none_of(kept, [&](std::string_view end) { return t.name.ends_with(end); });
 }
 
 GgmlType quantized_type(const GgufTensor& t, GgmlType type) {

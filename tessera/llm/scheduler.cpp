@@ -16,6 +16,8 @@
 
 #include "tessera/base/log.h"
 #include "tessera/base/os/fork.h"
+#include "tessera/base/os/pages.h"
+#include "tessera/llm/batch_decoder.h"
 #include "tessera/llm/estimate.h"
 #include "tessera/llm/fetched_logits.h"
 #include "tessera/llm/grammar/matcher.h"
@@ -141,11 +143,14 @@ std::int64_t default_pages(const Llama& model, const SchedulerOptions& options) 
   const std::int64_t of_text = (options.context + page_positions - 1) / page_positions;
   const std::uint64_t bytes = PagedCache::page_bytes(model.config(), options.cache_dtype);
   std::int64_t pages = of_text * std::min(options.parallel, most_pages / of_text);
+  const std::uint64_t states =
+      2 * RecurrentStates::slot_bytes(model.config()) * static_cast<std::uint64_t>(options.parallel);
   const std::vector<Device>& layers = model.layer_devices();
   for (const Device device : layers) {
     const auto part = static_cast<std::uint64_t>(std::ranges::count(layers, device));
-    const std::uint64_t on_device = bytes * part / layers.size();
-    pages = std::min(pages, static_cast<std::int64_t>(free_memory(device) / 2 / std::max<std::uint64_t>(on_device, 1)));
+    const std::uint64_t on_device = bytes * part / layers.size(), half = free_memory(device) / 2;
+    const std::uint64_t room = half - std::min(half, states * part / layers.size());
+    pages = std::min(pages, static_cast<std::int64_t>(room / std::max<std::uint64_t>(on_device, 1)));
   }
   return std::max(pages, of_text);
 }
@@ -154,7 +159,10 @@ std::int64_t default_pages(const Llama& model, const SchedulerOptions& options) 
 
 struct Scheduler::State {
   State(const LanguageModel& m, const SchedulerOptions& o)
-      : model(m), options(o), cache(m.model().config(), o.pages, m.model().layer_devices(), o.context, o.cache_dtype) {}
+      : model(m),
+        options(o),
+        cache(m.model().config(), o.pages, m.model().layer_devices(), o.context, o.cache_dtype),
+        decoder(m.model(), cache) {}
 
   void check(const TextRequest& request) const;
   void run();
@@ -166,6 +174,7 @@ struct Scheduler::State {
   bool start(Run& run);
   bool reserve(std::list<Run>::iterator run);
   std::vector<std::list<Run>::iterator> plan(std::vector<SequencePiece>& pieces);
+  void fit_memory(std::int64_t tokens);
   void step();
   std::optional<StopReason> choose(Run& run, const Array& logits);
   std::optional<StopReason> embed(Run& run);
@@ -181,8 +190,10 @@ struct Scheduler::State {
 
   // Used by the thread only. Sequences that were admitted earlier come first.
   PagedCache cache;
+  BatchDecoder decoder;
   std::list<Run> waiting, running;
   SchedulerStatistics counted;
+  std::int64_t step_tokens = 0;  ///< of the last step with more tokens than `parallel`
 
   mutable std::mutex mutex;  ///< protects the members below
   std::condition_variable changed;
@@ -374,11 +385,28 @@ std::optional<StopReason> Scheduler::State::embed(Run& run) {
   return StopReason::max_tokens;
 }
 
+/// Frees the memory of steps with other numbers of tokens if it is much, because MemoryPool uses a block only for sizes
+/// that are at most a fifth smaller.
+void Scheduler::State::fit_memory(std::int64_t tokens) {
+  if (tokens <= options.parallel || (tokens <= step_tokens && 5 * tokens >= 4 * step_tokens)) return;
+  step_tokens = tokens;
+  bool frees = false;
+  const std::vector<Device>& layers = model.model().layer_devices();
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    if ((i == 0 || layers[i] != layers[i - 1]) &&
+        memory_stats(layers[i]).cached_bytes > model.model().weight_bytes(layers[i]) / 64)
+      trim(layers[i]), frees = true;
+  if (frees) os::trim_heap();
+}
+
 void Scheduler::State::step() {
   std::vector<SequencePiece> pieces;
   const std::vector<std::list<Run>::iterator> runs = plan(pieces);
   if (pieces.empty()) return;
-  const Array logits = model.model().forward(pieces, cache);
+  std::int64_t tokens = 0;
+  for (const SequencePiece& p : pieces) tokens += std::ssize(p.tokens);
+  fit_memory(tokens);
+  const Array logits = decoder.takes(pieces) ? decoder.step(pieces) : model.model().forward(pieces, cache);
   std::int64_t row = 0;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     Run& run = *runs[i];
@@ -475,6 +503,8 @@ Scheduler::Scheduler(const LanguageModel& model, SchedulerOptions options) {
                            .wrong = fmt::format("{} must be between 1 and {}", name, most_pages)});
   if (options.pages == 0) options.pages = default_pages(model.model(), options);
   options.batch = std::max(options.batch, options.parallel);
+  // Otherwise, a text would wait for another one with the same prompt, whose states it could not use.
+  if (model.model().config().is_recurrent()) options.shares_prefixes = false;
   state_ = std::make_unique<State>(model, options);
   state_->thread = std::thread([state = state_.get()] { state->run(); });
 }

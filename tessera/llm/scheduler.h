@@ -87,7 +87,9 @@ struct SchedulerOptions {
   std::int64_t batch = 512;        ///< maximum number of tokens in a step, of all sequences together
   DType cache_dtype = DType::f16;  ///< the dtype of keys and values
   std::size_t queue = 64;          ///< maximum number of waiting requests
-  bool shares_prefixes = true;     ///< prompts use what the cache contains of earlier texts that begin in the same way
+  /// Prompts use what the cache contains of earlier texts that begin in the same way. Models with recurrent layers read
+  /// every prompt from its begin, because the cache has their states only after the last token of a text.
+  bool shares_prefixes = true;
 };
 
 /// Counters of a Scheduler since its construction, and its current state.

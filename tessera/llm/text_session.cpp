@@ -9,6 +9,7 @@
 #include "tessera/device/memory/storage.h"
 #include "tessera/llm/estimate.h"
 #include "tessera/llm/grammar/matcher.h"
+#include "tessera/llm/saved_prompt.h"
 #include "tessera/llm/text_builder.h"
 
 namespace tessera {
@@ -58,7 +59,7 @@ std::int64_t TextSession::read(std::span<const TokenId> prompt, const GenerateOp
       std::mismatch(tokens_.begin(), tokens_.end(), prompt.begin(), prompt.end()).first - tokens_.begin());
   // Always read the last token again, because its logits are needed.
   std::size_t at = std::min(same, prompt.size() - 1);
-  cache_.truncate(static_cast<std::int64_t>(at));
+  at = static_cast<std::size_t>(cache_.truncate(static_cast<std::int64_t>(at)));
   tokens_.resize(at);
   const std::size_t begin = at;
   while (at < prompt.size() && !cancelled(options)) {
@@ -102,6 +103,16 @@ bool TextSession::step_ahead(const Sampler& sampler) {
   return true;
 }
 
+std::int64_t TextSession::restore(std::span<const TokenId> prompt, const GenerateOptions& options) {
+  const std::optional<SavedPrompt> saved = SavedPrompt::open(options.prompt_cache, model_, cache_);
+  if (!saved) return 0;
+  const std::int64_t same = saved->common_tokens(prompt);
+  reserve(std::min(same + 1, context_));
+  saved->load(cache_, same);
+  tokens_.assign(prompt.begin(), prompt.begin() + same);
+  return same;
+}
+
 grammar::Matcher* TextSession::start_grammar(const GenerateOptions& options) {
   if (!options.grammar) return nullptr;
   if (!matcher_ || matcher_->grammar() != options.grammar)
@@ -135,8 +146,11 @@ GenerateResult TextSession::generate(std::span<const TokenId> prompt, const Gene
   };
 
   const double begun = now();
+  const bool is_first = tokens_.empty() && !options.prompt_cache.empty();
+  const std::int64_t restored = is_first ? restore(prompt, options) : 0;
   result.read = read(prompt, options, sampler, true);
   result.prompt_seconds = now() - begun;
+  if (is_first && restored < given && length() == given) save_prompt(options.prompt_cache, model_, cache_, tokens_);
   const double start = now();
   bool going = options.max_tokens > 0, whole = true;
   if (tokens_.size() < prompt.size())

@@ -65,6 +65,9 @@ class TextSession {
   grammar::Matcher* start_grammar(const GenerateOptions& options);
   /// Chooses a token that `matcher` allows; any token if it is null.
   TokenId sample(Sampler& sampler, grammar::Matcher* matcher);
+  /// Takes the beginning of the prompt from the file of `prompt_cache`. Returns the number of tokens in the file that
+  /// the prompt begins with.
+  std::int64_t restore(std::span<const TokenId> prompt, const GenerateOptions& options);
   bool cancelled(const GenerateOptions& options) const { return options.cancelled && options.cancelled(); }
   void reserve(std::int64_t tokens);
 

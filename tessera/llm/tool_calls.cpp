@@ -12,16 +12,14 @@
 
 #include "tessera/base/error.h"
 #include "tessera/llm/gguf_types.h"
+#include "tessera/llm/tool_call_text.h"
 
 namespace tessera {
 namespace {
 
 using nlohmann::ordered_json;
 using Kind = ToolCallForm::Kind;
-
-constexpr std::string_view white = " \t\r\n";
-constexpr std::string_view deepseek_call = "<｜tool▁call▁begin｜>", deepseek_separator = "<｜tool▁sep｜>",
-                           deepseek_end = "<｜tool▁call▁end｜>";
+using namespace tool_call_text;
 
 constexpr std::array forms = {ToolCallForm{"<tool_call>", "</tool_call>", Kind::elements},
                               ToolCallForm{"[TOOL_CALLS]", "", Kind::mistral},
@@ -31,8 +29,6 @@ constexpr std::array forms = {ToolCallForm{"<tool_call>", "</tool_call>", Kind::
                               ToolCallForm{"<TOOLCALL>", "</TOOLCALL>", Kind::json},
                               ToolCallForm{"<tool_calls>", "</tool_calls>", Kind::json},
                               ToolCallForm{"<|python_tag|>", "", Kind::json}};
-constexpr std::string_view llama = "<|python_tag|>";
-
 constexpr std::array<std::string_view, 20> marks = {"<tool_call>",
                                                     "</tool_call>",
                                                     "[TOOL_CALLS]",
@@ -53,64 +49,6 @@ constexpr std::array<std::string_view, 20> marks = {"<tool_call>",
                                                     "</tool_calls>",
                                                     llama,
                                                     "<|tool_calls|>"};
-
-bool is_white(std::string_view text) { return text.find_first_not_of(white) == std::string_view::npos; }
-void skip_white(std::string_view& text) { text.remove_prefix(std::min(text.find_first_not_of(white), text.size())); }
-bool skip(std::string_view& text, std::string_view part) {
-  if (part.empty() || !text.starts_with(part)) return false;
-  text.remove_prefix(part.size());
-  return true;
-}
-std::string_view trimmed(std::string_view text) {
-  skip_white(text);
-  return text.substr(0, text.find_last_not_of(white) + 1);
-}
-
-/// Parses JSON. Returns a discarded value if the JSON is invalid or has too many levels of nesting.
-ordered_json parsed(std::string_view text) {
-  bool deep = false;
-  const auto look = [&](int depth, ordered_json::parse_event_t, const ordered_json&) {
-    deep = deep || depth > 64;
-    return true;
-  };
-  ordered_json value = ordered_json::parse(text, look, false);
-  return deep ? ordered_json(ordered_json::value_t::discarded) : value;
-}
-
-/// Returns the length of the JSON object, list or string at the beginning of `text`. Returns 0 if there is none, or if
-/// it is incomplete.
-std::size_t json_length(std::string_view text) {
-  if (text.empty() || (text[0] != '{' && text[0] != '[' && text[0] != '"')) return 0;
-  int depth = 0;
-  bool quoted = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted && c == '\\') {
-      ++i;
-      continue;
-    }
-    if (c == '"') quoted = !quoted;
-    if (!quoted && (c == '{' || c == '[')) ++depth;
-    if (!quoted && (c == '}' || c == ']')) --depth;
-    if (!quoted && depth == 0) return i + 1;
-  }
-  return 0;
-}
-
-/// Parses a JSON object or list at the beginning of `text` and removes it from `text`.
-std::optional<ordered_json> take_json(std::string_view& text) {
-  skip_white(text);
-  const std::size_t length = json_length(text);
-  if (length == 0 || text[0] == '"') return std::nullopt;
-  ordered_json value = parsed(text.substr(0, length));
-  if (value.is_discarded()) return std::nullopt;
-  text.remove_prefix(length);
-  return value;
-}
-
-std::string text_of(const ordered_json& value) {
-  return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
 
 /// Serialises the arguments of a call, which are a JSON object or a string that contains one.
 std::optional<std::string> arguments_of(const ordered_json& value) {
@@ -145,40 +83,18 @@ bool add_call(const ordered_json& value, std::vector<ToolCall>& to) {
   return true;
 }
 
-constexpr std::string_view element_close = "</parameter>";
-
-/// Returns the position of the mark after the value that begins at `from`. A JSON value may contain the mark.
-std::size_t find_element_end(std::string_view text, std::size_t from) {
-  const std::size_t begin = std::min(text.find_first_not_of(white, from), text.size());
-  const std::size_t end = text.find_first_not_of(white, begin + json_length(text.substr(begin)));
-  const bool is_json = end != std::string_view::npos && text.substr(end).starts_with(element_close);
-  return is_json ? end : text.find(element_close, from);
-}
-
-/// Parses <function=NAME><parameter=KEY>VALUE</parameter>...</function>. A value that is valid JSON is parsed; any
-/// other value is text.
+/// Parses <function=NAME><parameter=KEY>VALUE</parameter>...</function>.
 bool take_elements(std::string_view& text, std::vector<ToolCall>& to) {
-  constexpr std::string_view end = "</function>";
-  const std::size_t name_end = text.find('>');
-  if (!skip(text, "<function=") || name_end == std::string_view::npos) return false;
   ToolCall call;
-  call.name = trimmed(text.substr(0, text.find('>')));
-  text.remove_prefix(text.find('>') + 1);
+  if (!take_element_head(text, call)) return false;
   ordered_json arguments = ordered_json::object();
-  for (skip_white(text); skip(text, "<parameter="); skip_white(text)) {
-    const std::size_t key_end = text.find('>');
-    const std::size_t at = key_end == std::string_view::npos ? key_end : find_element_end(text, key_end + 1);
-    if (at == std::string_view::npos) return false;
-    const std::string key(trimmed(text.substr(0, key_end)));
-    std::string_view value = text.substr(key_end + 1, at - key_end - 1);
-    // The format has one line end before and after the value.
-    if (value.starts_with('\n')) value.remove_prefix(1);
-    if (value.ends_with('\n')) value.remove_suffix(1);
-    const ordered_json read = parsed(value);
-    arguments[key] = read.is_discarded() ? ordered_json(std::string(value)) : read;
-    text.remove_prefix(at + element_close.size());
-  }
-  if (!skip(text, end) || call.name.empty()) return false;
+  std::string key;
+  for (skip_white(text); text.starts_with(element_open); skip_white(text))
+    if (ordered_json value; take_element(text, key, value))
+      arguments[key] = std::move(value);
+    else
+      return false;
+  if (!skip(text, elements_end)) return false;
   call.arguments = text_of(arguments);
   to.push_back(std::move(call));
   return true;
@@ -187,23 +103,14 @@ bool take_elements(std::string_view& text, std::vector<ToolCall>& to) {
 /// Parses the text after [TOOL_CALLS].
 bool take_mistral(std::string_view& text, std::vector<ToolCall>& to) {
   skip_white(text);
-  if (text.starts_with('[') && !text.starts_with("[CALL_ID]") && !text.starts_with("[ARGS]")) {
+  if (is_mistral_list(text)) {
     const auto value = take_json(text);
     return value && add_call(*value, to);
   }
   ToolCall call;
-  const std::size_t brace = text.find('{');
-  if (brace == std::string_view::npos) return false;
-  std::string_view head = text.substr(0, brace);
-  text.remove_prefix(brace);
-  if (const std::size_t at = head.find("[ARGS]"); at != std::string_view::npos) head = head.substr(0, at);
-  if (const std::size_t at = head.find("[CALL_ID]"); at != std::string_view::npos) {
-    call.id = trimmed(head.substr(at + std::string_view("[CALL_ID]").size()));
-    head = head.substr(0, at);
-  }
-  call.name = trimmed(head);
+  if (!take_mistral_head(text, call)) return false;
   const auto value = take_json(text);
-  if (!value || !value->is_object() || call.name.empty()) return false;
+  if (!value || !value->is_object()) return false;
   call.arguments = text_of(*value);
   to.push_back(std::move(call));
   return true;
@@ -212,21 +119,11 @@ bool take_mistral(std::string_view& text, std::vector<ToolCall>& to) {
 /// Parses one or more calls of the form: function SEP NAME ```json {...} ``` (V3, R1), or NAME SEP {...} (V3.1).
 bool take_deepseek(std::string_view& text, std::vector<ToolCall>& to) {
   bool any = false;
-  for (skip_white(text); skip(text, deepseek_call); skip_white(text)) {
-    const std::size_t at = text.find(deepseek_separator);
-    if (at == std::string_view::npos) return false;
+  for (skip_white(text); text.starts_with(deepseek_call); skip_white(text)) {
     ToolCall call;
-    call.name = trimmed(text.substr(0, at));
-    text.remove_prefix(at + deepseek_separator.size());
-    const std::size_t brace = text.find('{');
-    if (brace == std::string_view::npos) return false;
-    std::string_view between = text.substr(0, brace);
-    text.remove_prefix(brace);
-    if (const std::size_t fence = between.find("```"); fence != std::string_view::npos)
-      between = between.substr(0, fence);
-    if (!is_white(between)) call.name = trimmed(between);
+    if (!take_deepseek_head(text, call)) return false;
     const auto value = take_json(text);
-    if (!value || call.name.empty()) return false;
+    if (!value) return false;
     call.arguments = text_of(*value);
     skip_white(text);
     skip(text, "```");
@@ -369,14 +266,17 @@ std::string ToolCallSplitter::push(std::string_view piece) {
   return out;
 }
 
+const ToolCallForm* ToolCallSplitter::form() const {
+  static constexpr ToolCallForm without_marks{llama, "", Kind::json};
+  return in_bare_ ? &without_marks : open_ ? &forms_[*open_] : nullptr;
+}
+
 ToolCallSplitter::End ToolCallSplitter::finish() {
   End out;
   std::string_view text = held_;
-  const ToolCallForm without_marks{llama, "", Kind::json};
-  const ToolCallForm* const form = in_bare_ ? &without_marks : open_ ? &forms_[*open_] : nullptr;
-  bool good = form != nullptr;
-  if (good && !in_bare_) text.remove_prefix(form->open.size());
-  good = good && take_all(text, *form, out.calls, out.text);
+  const ToolCallForm* const found = form();
+  if (found != nullptr && !in_bare_) text.remove_prefix(found->open.size());
+  const bool good = found != nullptr && take_all(text, *found, out.calls, out.text);
   // A JSON object without a function name, or with text after it, is not a call but an answer in JSON.
   if (!good || (in_bare_ && !is_white(out.text))) out = {held_, {}};
   if (is_white(out.text) && !out.calls.empty()) out.text.clear();

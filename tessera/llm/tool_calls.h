@@ -68,6 +68,10 @@ class ToolCallSplitter {
     std::vector<ToolCall> calls;  ///< the calls; an id is empty if the model did not write one
   };
   End finish();  ///< Parses the text that was held back. Call this once, after the last piece.
+  /// The text that is held back.
+  std::string_view held() const { return held_; }
+  /// The format of the calls in held(), or nullptr if there is no call yet.
+  const ToolCallForm* form() const;
 
  private:
   std::vector<ToolCallForm> forms_;

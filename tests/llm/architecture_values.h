@@ -14,6 +14,7 @@
 
 #include "tessera/llm/gguf_types.h"
 #include "tessera/llm/gguf_values.h"
+#include "tessera/llm/gguf_writer.h"
 
 namespace tessera::test {
 
@@ -57,7 +58,9 @@ inline std::vector<float> weights_of(const std::string& name, const std::vector<
   std::vector<float> out;
   for (const std::uint32_t b : bits_of(name, count)) {
     const float u = (static_cast<float>(b) - 32768) / 32768;
-    if (ends_with(name, "norm.weight"))
+    const bool norm =
+        ends_with(name, "norm.weight") || ends_with(name, "norm_1.weight") || ends_with(name, "norm_2.weight");
+    if (norm || ends_with(name, "scale") || ends_with(name, "scale.weight"))
       out.push_back(1 + u / 4);
     else if (ends_with(name, "gate_exps.bias") || ends_with(name, "up_exps.bias"))
       out.push_back(u * 8);  // so large that some gates are clamped
@@ -70,6 +73,21 @@ inline std::vector<float> weights_of(const std::string& name, const std::vector<
           std::ldexp(u, (name.find("attn_q.weight") != std::string::npos ? 1 : 0) - (std::bit_width(dims[0]) - 1) / 2));
   }
   return out;
+}
+
+/// Returns the model file of a case. The value of the key `replaced` is replaced by `instead`.
+inline GgufWriter writer_of(const nlohmann::json& c, const std::string& replaced = {}, const GgufValue& instead = {}) {
+  GgufWriter w;
+  for (const nlohmann::json& k : c["keys"]) {
+    const auto key = k[0].get<std::string>();
+    w.set(key, key == replaced ? instead : value_of(k[1].get<std::string>(), k[2]));
+  }
+  for (const nlohmann::json& t : c["tensors"]) {
+    const auto name = t[0].get<std::string>();
+    const auto dims = t[1].get<std::vector<std::uint64_t>>();
+    w.add_tensor(name, dims, t.size() > 2 ? t[2].get<std::vector<float>>() : weights_of(name, dims));
+  }
+  return w;
 }
 
 inline std::vector<std::int32_t> tokens_of(const nlohmann::json& c) {

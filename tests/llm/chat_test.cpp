@@ -15,6 +15,7 @@
 #include "tessera/llm/grammar/grammar.h"
 #include "tessera/llm/grammar/matcher.h"
 #include "tessera/llm/stop_filter.h"
+#include "tessera/llm/tool_call_stream.h"
 #include "tessera/llm/tool_grammar.h"
 #include "tests/grammar/schema_validator.h"
 #include "tests/llm/chat_vocabulary.h"
@@ -267,6 +268,42 @@ std::pair<std::string, std::vector<ToolCall>> parted(const std::string& source, 
   return {out + end.text, std::move(end.calls)};
 }
 
+/// The text and the calls of an answer that is read in pieces.
+struct StreamedCalls {
+  std::string text;
+  std::vector<ToolCall> calls;
+  std::size_t deltas = 0;
+  bool is_cut = false;
+};
+
+/// Pushes `text` in pieces of up to `most` bytes, and joins the parts of calls.
+StreamedCalls streamed(const std::string& source, const std::string& text, std::size_t most, std::mt19937_64& random) {
+  ToolCallSplitter s(tool_call_forms(source));
+  ToolCallStream stream;
+  StreamedCalls out;
+  const auto take = [&](const std::vector<ToolCallDelta>& deltas) {
+    for (const ToolCallDelta& d : deltas) {
+      ++out.deltas;
+      ASSERT_LE(d.index, out.calls.size());
+      EXPECT_EQ(d.index == out.calls.size(), !d.name.empty()) << text;
+      if (d.index == out.calls.size()) out.calls.push_back({d.id, d.name, {}});
+      out.calls[d.index].arguments += d.arguments;
+    }
+  };
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t n = 1 + random() % most;
+    out.text += s.push(std::string_view(text).substr(at, n));
+    if (const ToolCallForm* const form = s.form()) take(stream.read(s.held(), *form));
+    at += n;
+  }
+  ToolCallSplitter::End end = s.finish();
+  take(stream.finish(end));
+  EXPECT_EQ(end.calls, out.calls) << text;
+  out.text += end.text;
+  out.is_cut = stream.is_cut();
+  return out;
+}
+
 TEST(ToolCalls, ParsesTheFormatOfEachFamily) {
   std::mt19937_64 random(test_seed());
   const std::string hermes = "<tool_call>", mistral = "[TOOL_CALLS]", llama = "<|python_tag|>";
@@ -347,7 +384,105 @@ TEST(ToolCalls, ParsesTheFormatOfEachFamily) {
       const auto [rest, calls] = parted(c.source, c.text, random);
       EXPECT_EQ(rest, c.rest) << c.text << ", TESSERA_TEST_SEED=" << test_seed();
       EXPECT_EQ(calls, c.calls) << c.text;
+      if (c.calls.empty()) continue;
+      StreamedCalls pieces = streamed(c.source, c.text, 9, random);
+      EXPECT_EQ(pieces.text, c.rest) << c.text;
+      // An id after the arguments arrives too late.
+      for (std::size_t n = 0; n < std::min(c.calls.size(), pieces.calls.size()); ++n)
+        if (pieces.calls[n].id.empty()) pieces.calls[n].id = c.calls[n].id;
+      EXPECT_EQ(pieces.calls, c.calls) << c.text;
     }
+}
+
+TEST(ToolCalls, ArgumentsArriveInPieces) {
+  std::mt19937_64 random(test_seed());
+  const std::string arguments =
+      R"({ "text" : "a \n \u00e9\ud83d\ude00 } ] \"", "list":[1.50, -2e3 ,true,null, {}] , "n" :  7 })";
+  const std::string compact = nlohmann::ordered_json::parse(arguments).dump();
+  for (const auto& [source, before, after] : std::vector<std::tuple<std::string, std::string, std::string>>{
+           {"<tool_call>", "<tool_call>{\"id\": \"i\", \"name\": \"f\", \"arguments\": ", "}</tool_call>"},
+           {"<tool_call>", "<tool_call>{\"function\": {\"x\": [1], \"name\": \"f\", \"parameters\": ", "}}"},
+           {"[TOOL_CALLS]", "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": ", "}]"},
+           {"[TOOL_CALLS]", "[TOOL_CALLS]f[ARGS]", ""},
+           {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>",
+            "<｜tool▁call▁end｜>"}}) {
+    const StreamedCalls whole = streamed(source, before + arguments + after, 1, random);
+    ASSERT_EQ(whole.calls.size(), 1u) << before;
+    EXPECT_EQ(whole.calls[0].arguments, compact) << before;
+    EXPECT_GT(whole.deltas, 30u) << before;
+    EXPECT_FALSE(whole.is_cut);
+    const StreamedCalls cut = streamed(source, before + arguments.substr(0, 20), 1, random);
+    ASSERT_EQ(cut.calls.size(), 1u) << before;
+    EXPECT_TRUE(compact.starts_with(cut.calls[0].arguments) && cut.calls[0].arguments.size() > 10);
+    EXPECT_TRUE(cut.is_cut && cut.text.empty());
+  }
+  // Arguments as elements are sent one by one.
+  const StreamedCalls elements =
+      streamed("<tool_call>", "<tool_call><function=f><parameter=a>1</parameter><parameter=b>x</parameter></function>",
+               1, random);
+  EXPECT_EQ(elements.calls, (std::vector<ToolCall>{{"", "f", R"({"a":1,"b":"x"})"}}));
+  EXPECT_EQ(elements.deltas, 4u);
+  // Arguments that are not JSON are sent as far as they are.
+  const StreamedCalls bad =
+      streamed("<tool_call>", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": x}}", 1, random);
+  EXPECT_EQ(bad.calls, (std::vector<ToolCall>{{"", "f", "{\"a\":"}}));
+  EXPECT_TRUE(bad.is_cut);
+  for (const auto& [given, sent] :
+       std::vector<std::pair<std::string, std::string>>{{R"({"amount": 10 500})", R"({"amount":10)"},
+                                                        {R"({"a": 1,})", R"({"a":1,)"},
+                                                        {R"({"a": "x" "y"})", R"({"a":"x")"},
+                                                        {R"({"a" 1})", R"({"a")"},
+                                                        {R"({"a": [1}})", R"({"a":[1)"},
+                                                        {R"({"a": {"b": 1]})", R"({"a":{"b":1)"},
+                                                        {R"({"a": })", R"({"a":)"},
+                                                        {R"({"a": [1,]})", R"({"a":[1,)"},
+                                                        {R"({"a":: 1})", R"({"a":)"},
+                                                        {R"({, "a": 1})", "{"},
+                                                        {R"({1: 2})", "{"},
+                                                        {R"({"a": [:]})", R"({"a":[)"},
+                                                        {R"({"a": {} {}})", R"({"a":{})"},
+                                                        {R"({"a", "b"})", R"({"a")"},
+                                                        {R"({"a": "x" 1})", R"({"a":"x")"},
+                                                        {"{\"a\": \"\u00e9\xc3\"}", "{\"a\":\"\u00e9"}}) {
+    const std::string text = "<tool_call>{\"name\": \"f\", \"arguments\": " + given + "}</tool_call>";
+    EXPECT_EQ(parted("<tool_call>", text, random), std::pair(text, std::vector<ToolCall>())) << given;
+    const StreamedCalls cut = streamed("<tool_call>", text, 1, random);
+    EXPECT_EQ(cut.calls, (std::vector<ToolCall>{{"", "f", sent}})) << given;
+    EXPECT_TRUE(cut.is_cut) << given;
+  }
+  const std::string deep = std::string(70, '[') + std::string(70, ']');
+  EXPECT_TRUE(streamed("[TOOL_CALLS]", "[TOOL_CALLS]f[ARGS]{\"a\": " + deep + "}", 9, random).is_cut);
+  // Nothing is sent if what precedes the arguments is malformed.
+  for (const char* head : {R"({"name": "f" "arguments": )", R"({, "name": "f", "arguments": )",
+                           R"({"x": 10 500, "name": "f", "arguments": )"}) {
+    const std::string text = std::string("<tool_call>") + head + "{}}</tool_call>";
+    EXPECT_EQ(streamed("<tool_call>", text, 1, random).text, text);
+  }
+  // Text after a call without marks is kept.
+  EXPECT_EQ(streamed("none", R"({"name": "f", "parameters": {}} is a call)", 1, random).text, " is a call");
+}
+
+TEST(ToolCalls, SeparatorsAreThoseOfCompleteOutput) {
+  std::mt19937_64 random(test_seed());
+  const std::string hermes = "<tool_call>", mistral = "[TOOL_CALLS]", llama = "<|python_tag|>";
+  const std::string call = R"({"name": "f", "arguments": {}})", list = "[" + call + ", " + call + "]";
+  struct Case {
+    std::string source, text;
+    std::size_t calls;
+  };
+  for (const Case& c :
+       {Case{hermes, hermes + list + "</tool_call>", 2}, Case{hermes, hermes + call + ", " + call + "</tool_call>", 1},
+        Case{hermes, hermes + call + "; " + call + "</tool_call>", 1}, Case{hermes, hermes + list + ", " + call, 2},
+        Case{hermes, hermes + call + " [" + call + "]", 1}, Case{mistral, mistral + list, 2},
+        Case{mistral, mistral + list + ", " + call, 2}, Case{mistral, mistral + call, 0},
+        Case{mistral, mistral + "[f[ARGS]{}]", 0}, Case{mistral, mistral + "f{}, g{}", 1},
+        Case{llama, llama + call + "; " + call, 2}, Case{llama, llama + "," + call, 0}}) {
+    const auto [rest, calls] = parted(c.source, c.text, random);
+    EXPECT_EQ(calls.size(), c.calls) << c.text;
+    const StreamedCalls pieces = streamed(c.source, c.text, 9, random);
+    EXPECT_EQ(pieces.calls, calls) << c.text << ", TESSERA_TEST_SEED=" << test_seed();
+    EXPECT_EQ(pieces.text, rest) << c.text;
+  }
 }
 
 TEST(ToolCalls, RandomOutputIsParsedAsTextOrValidCalls) {
@@ -357,6 +492,10 @@ TEST(ToolCalls, RandomOutputIsParsedAsTextOrValidCalls) {
                                           "[TOOL_CALLS]",
                                           "[ARGS]",
                                           "{\"name\": \"f\", ",
+                                          "\"a\"",
+                                          ":",
+                                          ",",
+                                          "10 500",
                                           "\"arguments\": {",
                                           "}",
                                           "]",
@@ -387,6 +526,10 @@ TEST(ToolCalls, RandomOutputIsParsedAsTextOrValidCalls) {
     }
     for (const ToolCall& c : calls) EXPECT_TRUE(json_object(c.arguments) && !c.name.empty()) << text;
     found += !calls.empty();
+    const StreamedCalls pieces = streamed(source, text, 9, random);
+    EXPECT_LE(calls.size(), pieces.calls.size()) << text;
+    for (std::size_t n = 0; n + pieces.is_cut < pieces.calls.size(); ++n)
+      EXPECT_TRUE(json_object(pieces.calls[n].arguments)) << text << ", TESSERA_TEST_SEED=" << test_seed();
   }
   EXPECT_GT(found, 5u);
 }

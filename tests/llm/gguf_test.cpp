@@ -400,14 +400,14 @@ TEST(Gguf, TypedGettersConvertAndCheckRange) {
 
 TEST(Gguf, UnsupportedTypesParseButCannotBeUsed) {
   GgufWriter w;
-  w.add_tensor("good", {32}, GgmlType::q4_0, Bytes(18)).add_tensor("bad.weight", {256, 2}, GgmlType::iq3_s, Bytes(220));
+  w.add_tensor("good", {32}, GgmlType::q4_0, Bytes(18)).add_tensor("bad.weight", {256, 2}, GgmlType::tq1_0, Bytes(108));
   const Bytes bytes = w.bytes();
   const GgufFile f = GgufFile::parse(bytes, "k.gguf");
   EXPECT_NO_THROW(f.require_supported(f.tensor("good")));
-  EXPECT_EQ(f.data(f.tensor("bad.weight")).size(), 220u);
+  EXPECT_EQ(f.data(f.tensor("bad.weight")).size(), 108u);
   expect_throw<FormatError>([&] { f.require_supported(f.tensor("bad.weight")); },
-                            {"k.gguf", "tensor = bad.weight", "type = iq3_s (21)", "f32, f16, bf16, q8_0, q4_0"});
-  expect_throw<FormatError>([&] { ggml_to_float(GgmlType::iq3_s, f.data(f.tensor("bad.weight"))); }, {"iq3_s (21)"});
+                            {"k.gguf", "tensor = bad.weight", "type = tq1_0 (34)", "f32, f16, bf16, q8_0, q4_0"});
+  expect_throw<FormatError>([&] { ggml_to_float(GgmlType::tq1_0, f.data(f.tensor("bad.weight"))); }, {"tq1_0 (34)"});
   expect_throw<FormatError>([&] { ggml_from_float(static_cast<GgmlType>(250), std::vector<float>(256)); },
                             {"quantise", "type", "not supported"});
   expect_throw<FormatError>([&] { ggml_from_float(GgmlType::q4_K, std::vector<float>(256)); },

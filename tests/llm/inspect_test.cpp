@@ -131,20 +131,20 @@ TEST(Inspect, ListsAllMissingFeatures) {
       .set("llama.expert_group_count", std::uint32_t{8})
       .add_tensor("blk.0.attn_sinks.weight", {4}, four)
       .add_tensor("output.scale", {4}, four)
-      .add_tensor("blk.1.extra.weight", {256, 2}, GgmlType::iq2_s, std::vector<std::byte>(2 * 82))
+      .add_tensor("blk.1.extra.weight", {256, 2}, GgmlType::tq1_0, std::vector<std::byte>(2 * 54))
       .set("tokenizer.chat_template", std::string("{% for %}"))
       .write(path);
   const json j = inspected(path, 1);
   EXPECT_FALSE(j["runs"]);
   EXPECT_EQ(missing(j), (std::vector<std::string>{"key llama.new_key", "key llama.expert_group_count",
                                                   "tensor blk.0.attn_sinks.weight", "tensor output.scale",
-                                                  "tensor blk.1.extra.weight", "type iq2_s (22)",
+                                                  "tensor blk.1.extra.weight", "type tq1_0 (34)",
                                                   "chat template tokenizer.chat_template"}));
   EXPECT_FALSE(j["missing"].back()["stops"]);
   EXPECT_FALSE(j.contains("memory"));
   const Outcome text = run({"inspect", path});
   EXPECT_EQ(text.code, 1) << text.err;
-  EXPECT_TRUE(holds(text.out, {"runs here       no", "key llama.new_key", "output.scale", "iq2_s", "extra.weight"}));
+  EXPECT_TRUE(holds(text.out, {"runs here       no", "key llama.new_key", "output.scale", "tq1_0", "extra.weight"}));
   // Running the same file fails immediately.
   EXPECT_TRUE(refused(run({"generate", path, "-p", "A"}), {"llama.new_key"}));
 
@@ -254,7 +254,7 @@ TEST(ModelNames, UrlsAndRepositoriesSuggestDownloadCommand) {
       {"https://huggingface.co/someone/tiny-GGUF", "hf download someone/tiny-GGUF --include '*.gguf'"},
       {"https://example.org/a b.gguf", "curl -L -O 'https://example.org/a b.gguf'"},
       {"someone/tiny-GGUF", "hf download someone/tiny-GGUF --include '*.gguf'"},
-      {"someone/tiny", "hf download someone/tiny --local-dir tiny"},
+      {"someone/tiny", "hf download someone/tiny (`tessera inspect`"},
       {"hf:someone/tiny-GGUF:Q4_K_M", "hf download someone/tiny-GGUF --include '*Q4_K_M*.gguf'"},
   };
   for (const auto& [name, command] : cases) {
@@ -262,6 +262,38 @@ TEST(ModelNames, UrlsAndRepositoriesSuggestDownloadCommand) {
     EXPECT_TRUE(refused(run({"generate", name, "-p", "A"}), {command}));
   }
   EXPECT_TRUE(refused(run({"inspect", "models/none.gguf"}), {"models/none.gguf", "the file does not exist"}));
+}
+
+TEST(ModelNames, ModelsInTheCacheOfTheHubAreFoundByName) {
+  const TemporaryFolder folder;
+  const std::string hub = folder / "hub", tiny = hub + "/models--someone--tiny",
+                    files = hub + "/models--someone--files";
+  const RunOptions with{.environment = {{"HF_HUB_CACHE", hub}, {"HF_HOME", folder / "none"}}};
+  const std::vector<std::string> generate = {"--ids",         "-p", "1 5 9",    "-n",    "3",
+                                             "--temperature", "0",  "--device", "cpu:0", "-q"};
+  const auto generated = [&](const std::string& name) {
+    std::vector<std::string> arguments{"generate", name};
+    arguments.insert(arguments.end(), generate.begin(), generate.end());
+    return run(arguments, with);
+  };
+  write_folder(tiny + "/snapshots/old", folder_of(folder_cases[1]));
+  write_folder(tiny + "/snapshots/new", folder_of(folder_cases[0]));
+  EXPECT_TRUE(refused(generated("someone/tiny"), {tiny, "revision `main`"}));
+  std::filesystem::create_directories(tiny + "/refs");
+  write_file(tiny + "/refs/main", "new");
+  const Outcome o = generated("someone/tiny");
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(o.out, generated(tiny + "/snapshots/new").out);
+  EXPECT_NE(o.out, generated(tiny + "/snapshots/old").out);
+  EXPECT_EQ(json::parse(run({"inspect", "hf:someone/tiny", "--json"}, with).out)["name"], "tiny");
+  std::filesystem::create_directories(files + "/snapshots/1");
+  EXPECT_TRUE(refused(generated("someone/files"), {files + "/snapshots/1", "neither config.json", "hf download"}));
+  for (const char* file : {"/tiny-Q8_0.gguf", "/tiny-F16.gguf", "/mmproj-F16.gguf"})
+    std::filesystem::copy_file(shipped, files + "/snapshots/1" + file);
+  EXPECT_TRUE(refused(generated("someone/files"), {"several files", "tiny-F16.gguf, ", "tiny-Q8_0.gguf"}));
+  EXPECT_EQ(generated("someone/files:Q8_0").code, 0);
+  EXPECT_TRUE(refused(generated("someone/files:Q4_0"), {"no GGUF file with \"Q4_0\"", "hf download someone/files"}));
+  EXPECT_TRUE(refused(generated("someone/absent"), {hub + "/models--someone--absent", "does not download"}));
 }
 
 TEST(ModelNames, OtherFileFormatsAreRecognised) {

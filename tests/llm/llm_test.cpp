@@ -109,9 +109,9 @@ void check_model(const GgufFile& file, Device device, const std::vector<std::int
     expect_close(all, want, bound, what + ", token by token");
   }
   {
-    // With f16 keys and values, the error is at most 3e-3.
+    // With f16 keys and values, the error is at most 5e-3.
     KeyValueCache cache(model.config(), n, device, DType::f16);
-    expect_close(model.forward(tokens, cache, true).to_vector<float>(), want, std::max(rounded, 3e-3),
+    expect_close(model.forward(tokens, cache, true).to_vector<float>(), want, std::max(rounded, 5e-3),
                  what + ", f16 cache");
   }
 }
@@ -157,6 +157,13 @@ TEST_P(OnEveryDevice, ModelsOfMixedFormatsMatchReference) {
       {GgmlType::q2_K,
        {{"attn_v.weight", GgmlType::q3_K},
         {"ffn_gate.weight", GgmlType::iq4_xs},
+        {"ffn_down.weight", GgmlType::iq4_nl}}},
+      {GgmlType::iq3_s,
+       {{"attn_q.weight", GgmlType::iq2_xxs},
+        {"attn_v.weight", GgmlType::iq3_xxs},
+        {"attn_output.weight", GgmlType::iq1_s},
+        {"ffn_gate.weight", GgmlType::iq2_xs},
+        {"ffn_up.weight", GgmlType::iq2_s},
         {"ffn_down.weight", GgmlType::iq4_nl}}},
       {GgmlType::iq4_nl,
        {{"output.weight", GgmlType::q5_K}, {"attn_k.weight", GgmlType::bf16}, {"ffn_gate.weight", GgmlType::mxfp4}}}};
@@ -247,13 +254,15 @@ TEST_P(OnEveryDevice, LayerOfOneTokenHasNineLaunchesOnGpus) {
 TEST_P(OnEveryDevice, RecordedStepsAreBitIdenticalToForward) {
   int number = 0;
   for (GgmlType type : {GgmlType::f32, GgmlType::f16, GgmlType::q8_0, GgmlType::q4_0})
-    for (const DType dtype : {DType::f32, DType::f16}) {
-      const TinyModel tiny{.architecture = number % 2 == 0 ? "qwen2" : "llama",
-                           .type = type,
-                           .linear_scaling = number % 3 == 1,
-                           .factors = number % 4 == 2,
-                           .biases = number % 3 == 2,
-                           .seed = testing::seed() + static_cast<std::uint64_t>(++number)};
+    for (const DType dtype : {DType::f32, DType::f16, DType::i8}) {
+      if (dtype == DType::i8 && type != GgmlType::q8_0) continue;
+      TinyModel tiny{.architecture = number % 2 == 0 ? "qwen2" : "llama",
+                     .type = type,
+                     .linear_scaling = number % 3 == 1,
+                     .factors = number % 4 == 2,
+                     .biases = number % 3 == 2,
+                     .seed = testing::seed() + static_cast<std::uint64_t>(++number)};
+      if (dtype == DType::i8) tiny.head = 64;
       const auto bytes = tiny.writer().bytes();
       const Llama model = Llama::load(GgufFile::parse(bytes, "tiny"), GetParam());
       const std::vector<std::int32_t> prompt = some_tokens(5, 203), text = some_tokens(15, 203);
@@ -570,11 +579,11 @@ TEST(BadModels, ErrorsNameKeyOrTensor) {
         .set("llama.block_count", std::uint32_t{1})
         .set("llama.feed_forward_length", std::uint32_t{256});
     w.set("llama.attention.head_count", std::uint32_t{4});
-    std::vector<std::byte> data(82 * 8);
-    w.add_tensor("token_embd.weight", {256, 8}, GgmlType::iq2_s, data);
+    std::vector<std::byte> data(54 * 8);
+    w.add_tensor("token_embd.weight", {256, 8}, GgmlType::tq1_0, data);
     const auto bytes = w.bytes();
     expect_contains(text_of<FormatError>([&] { Llama::load(parse(bytes), cpu); }),
-                    {"token_embd.weight", "iq2_s", "q8_0", "q4_K"});
+                    {"token_embd.weight", "tq1_0", "q8_0", "q4_K"});
   }
   {  // tensors that do not match the metadata, and missing tensors
     GgufWriter w;

@@ -29,6 +29,7 @@
 #include "tessera/llm/inspect.h"
 #include "tessera/llm/llama.h"
 #include "tessera/llm/tokenizer.h"
+#include "tests/embedding/embedding_folder.h"
 #include "tests/hub/model_folder.h"
 #include "tests/llm/architecture_values.h"
 #include "tests/support/folder.h"
@@ -122,10 +123,35 @@ void add_vocabulary(Model& m, std::size_t size) {
   m.keys.emplace_back("tokenizer.chat_template", std::string("{% for m in messages %}{{ m.content }}{% endfor %}"));
 }
 
+/// A WordPiece or Unigram vocabulary.
+void add_embedding_vocabulary(Model& m, std::size_t size, bool is_unigram) {
+  std::vector<std::string> tokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]"};
+  for (std::size_t i = tokens.size(); i < size; ++i)
+    tokens.push_back((i % 2 == 0 ? "\u2581" : "") + std::string(1 + i / 52, static_cast<char>('a' + i / 2 % 26)));
+  std::vector<std::int32_t> types(size, 1);
+  std::fill_n(types.begin(), 4, 3);
+  m.keys.emplace_back("tokenizer.ggml.model", std::string(is_unigram ? "t5" : "bert"));
+  m.keys.emplace_back("tokenizer.ggml.tokens", GgufArray{tokens});
+  m.keys.emplace_back("tokenizer.ggml.token_type", GgufArray{types});
+  m.keys.emplace_back("tokenizer.ggml.unknown_token_id", std::uint32_t{1});
+  m.keys.emplace_back("tokenizer.ggml.eos_token_id", std::uint32_t{3});
+  if (!is_unigram) return;
+  m.keys.emplace_back("tokenizer.ggml.scores", GgufArray{std::vector<float>(size, -1.5f)});
+  // "a" becomes "b": the root refers to unit 'a' ^ 2, and this unit to the value at 2 ^ 'a' ^ 8.
+  std::vector<std::uint8_t> map(4 + 4 * 256 + 2);
+  const auto set = [&](std::size_t unit, std::uint32_t value) {
+    for (std::size_t b = 0; b < 4; ++b) map[4 + 4 * unit + b] = static_cast<std::uint8_t>(value >> (8 * b));
+  };
+  map[1] = 4, set(0, 2 << 10), set(2 ^ 'a', 8 << 10 | 1 << 8 | 'a'), set(2 ^ 'a' ^ 8, 1u << 31);
+  map[map.size() - 2] = 'b';
+  m.keys.emplace_back("tokenizer.ggml.precompiled_charsmap", GgufArray{map});
+}
+
 /// Returns a model of each architecture, with the same shapes as in files of llama.cpp's converter.
 std::vector<Model> models() {
   std::vector<Model> out;
-  const json figures = json::parse(std::ifstream("tests/data/architectures.json"));
+  json figures = json::parse(std::ifstream("tests/data/architectures.json"));
+  for (json& c : json::parse(std::ifstream("tests/data/embeddings.json"))["cases"]) figures["cases"].push_back(c);
   for (const json& c : figures["cases"]) {
     Model m;
     for (const json& k : c["keys"]) m.keys.emplace_back(k[0], test::value_of(k[1], k[2]));
@@ -134,7 +160,10 @@ std::vector<Model> models() {
       m.tensors.push_back({t[0], t[1], GgmlType::f32});
       if (m.tensors.back().name == "token_embd.weight") tokens = m.tensors.back().dims[1];
     }
-    add_vocabulary(m, tokens);
+    if (c.contains("embeddings"))
+      add_embedding_vocabulary(m, tokens, c["name"] == "XLM-R");
+    else
+      add_vocabulary(m, tokens);
     out.push_back(std::move(m));
   }
   return out;
@@ -264,7 +293,11 @@ bool loads(const GgufFile& file, const DryRun& dry) {
   try {
     const Tokenizer tokenizer(file);
     EXPECT_EQ(tokenizer.decode(tokenizer.encode("an 'index' of 12 tables\n")).substr(0, 0), "");
-    Llama::load(file, dry.device());
+    if (is_embedding_model(file)) read_pooling(file);
+    if (find_encoder_architecture(file.get<std::string>("general.architecture")))
+      Encoder::load(file, dry.device());
+    else
+      Llama::load(file, dry.device());
     return true;
   } catch (const Error&) {
     return false;
@@ -413,6 +446,125 @@ TEST(ModelFuzz, FoldersLoadOrThrow) {
   std::printf("%zu folders: %zu opened, %zu loaded\n", count, opened, loaded);
   EXPECT_GT(loaded, count / 10);
   EXPECT_LT(loaded, count);
+}
+
+/// Damages the text of a file: as JSON, or some of its bytes.
+std::string damaged(const std::string& text, Random& random) {
+  if (random() % 6 > 0) {
+    json value = json::parse(text);
+    for (std::size_t n = 1 + random() % 2; n > 0; --n) damage(value, random);
+    return value.dump(-1, ' ', false, json::error_handler_t::replace);
+  }
+  std::string out = text;
+  const auto at = [&] { return random() % (out.size() + 1); };
+  switch (random() % 4) {
+    case 0: out.resize(at()); break;
+    case 1: out.insert(at(), noise(random, 20)); break;
+    case 2: out.insert(at(), text.substr(random() % text.size(), random() % 200)); break;
+    default: break;
+  }
+  for (std::size_t n = random() % 3; n > 0 && !out.empty(); --n)
+    out[random() % out.size()] = random() % 2 ? static_cast<char>(random()) : "{}[],:\"0\\"[random() % 9];
+  return out;
+}
+
+/// A folder and the texts of its JSON files.
+struct Folder {
+  std::filesystem::path path;
+  std::vector<std::pair<std::string, std::string>> files;
+};
+
+/// Writes the folders of embedding models with each kind of tokenizer, and a language model with others.
+std::vector<Folder> write_folders(const std::filesystem::path& to) {
+  std::vector<Folder> out;
+  const auto add = [&](test::ModelFolder m, bool has_modules) {
+    Folder& f = out.emplace_back(Folder{to / std::to_string(out.size()), {}});
+    m.further_files["tokenizer_config.json"] = R"({"model_max_length":64,"bos_token":null,"add_bos_token":true})";
+    if (has_modules) {
+      m.further_files["modules.json"] =
+          std::string("[") + test::transformer_module + "," + test::pooling_module + "," + test::normalize_module + "]";
+      m.further_files["sentence_bert_config.json"] = R"({"max_seq_length":48,"do_lower_case":false})";
+      m.further_files["config_sentence_transformers.json"] =
+          R"({"prompts":{"query":"find: ","document":""},"default_prompt_name":"document"})";
+    }
+    test::write_folder(f.path, m);
+    f.files = {{"config.json", m.config.dump()}, {"tokenizer.json", m.tokenizer.dump()}};
+    f.files.insert(f.files.end(), m.further_files.begin(), m.further_files.end());
+    if (!has_modules) return;
+    std::filesystem::create_directory(f.path / "1_Pooling");
+    f.files.emplace_back("1_Pooling/config.json", R"({"pooling_mode_mean_tokens":true,"include_prompt":true})");
+    test::put_file(f.path / "1_Pooling/config.json", f.files.back().second);
+  };
+  for (const char* name : {"BERT", "XLM-R", "Qwen 3 Embedding"}) {
+    test::ModelFolder m = test::embedding_folder(name);
+    add(m, true);
+    if (name != std::string("XLM-R")) continue;
+    std::vector<std::string> texts = {"<s>", "<pad>", "</s>", "<unk>"};
+    json scores = json::array();
+    while (texts.size() < 64)
+      texts.push_back((texts.size() % 2 ? "\u2581" : "") +
+                      std::string(1 + texts.size() / 30, static_cast<char>('a' + texts.size() / 2 % 26)));
+    for (std::size_t i = 0; i < texts.size(); ++i) scores.push_back(-0.5 * static_cast<double>(i % 7));
+    std::vector<std::int32_t> types(64, 1);
+    std::fill_n(types.begin(), 4, 3);
+    // The map of the empty trie: its size, one unit, and no texts.
+    m.tokenizer =
+        test::unigram({{"tokens", texts}, {"scores", scores}, {"types", types}, {"charsmap", "BAAAAAAAAAA="}});
+    add(m, true);
+  }
+  for (const json& c : json::parse(std::ifstream("tests/data/hub_tokenizers.json"))["cases"]) {
+    test::ModelFolder m = test::folder_of(test::folder_cases[0]);
+    m.tokenizer = c["tokenizer"];
+    m.config["vocab_size"] = 1000;
+    add(m, false);
+  }
+  return out;
+}
+
+TEST(ModelFuzz, TokenizersAndModulesOfFoldersLoadOrThrow) {
+  Random random(test_seed() + 4);
+  const DryRun dry(Device{Backend::cpu, 0});
+  const test::Folder scratch;
+  const std::vector<Folder> folders = write_folders(scratch.path());
+  std::size_t opened = 0, encoded = 0, loaded = 0;
+  for (std::size_t i = 0; i < cases(); ++i) {
+    SCOPED_TRACE(i);
+    const Folder& f = one_of(random, folders);
+    std::vector<std::pair<std::string, std::string>> changed;
+    for (std::size_t n = random() % 8 == 0 ? 2 : 1; n > 0; --n)
+      changed.push_back(f.files[random() % 2 ? 1 : random() % f.files.size()]);
+    for (const auto& [name, text] : changed) {
+      if (random() % 32 == 0)
+        std::filesystem::remove(f.path / name);
+      else
+        test::put_file(f.path / name, damaged(text, random));
+    }
+    std::size_t size = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(f.path))
+      if (entry.is_regular_file()) size += entry.file_size();
+    {
+      const Bounded memory(size);
+      try {
+        const GgufFile file = GgufFile::open(f.path);
+        ++opened;
+        loaded += loads(file, dry);
+        const Tokenizer t(file);
+        const std::string text = noise(random, 60);
+        const std::vector<TokenId> ids = t.encode(text, {.parse_special = random() % 2 == 0});
+        for (const TokenId id : ids) EXPECT_LT(static_cast<std::size_t>(id), t.size());
+        t.decode(ids, true);
+        if (is_embedding_model(file)) {
+          EXPECT_GT(read_max_tokens(file), 0);
+        }
+        ++encoded;
+      } catch (const Error&) {}
+    }
+    for (const auto& [name, text] : changed) test::put_file(f.path / name, text);
+  }
+  std::printf("%zu folders: %zu opened, %zu tokenizers, %zu loaded\n", cases(), opened, encoded, loaded);
+  EXPECT_GT(encoded, cases() / 10);
+  EXPECT_GT(loaded, cases() / 20);
+  EXPECT_LT(encoded, cases());
 }
 
 // --- Vocabularies ---------------------------------------------------------------------------------------------------

@@ -209,16 +209,20 @@ struct TinyModel {
       std::size_t scale, minimum;  // offsets in a block
       double unit, middle;         // standard deviation if the scale is 1, and the minimum that results in mean 0
     };
-    const Form f = type == GgmlType::q4_1     ? Form{0, 2, 4.6, -7.5}
-                   : type == GgmlType::q5_1   ? Form{0, 2, 9.2, -15.5}
-                   : type == GgmlType::q5_0   ? Form{0, 0, 9.2, 0}
-                   : type == GgmlType::q4_K   ? Form{0, 2, 257, 7.5}
-                   : type == GgmlType::q5_K   ? Form{0, 2, 524, 15.5}
-                   : type == GgmlType::q6_K   ? Form{208, 0, 1366, 0}
-                   : type == GgmlType::q2_K   ? Form{80, 82, 13.9, 1.5}
-                   : type == GgmlType::q3_K   ? Form{108, 0, 43, 0}
-                   : type == GgmlType::iq4_xs ? Form{0, 0, 1294, 0}
-                                              : Form{0, 0, 70, 0};  // iq4_nl
+    const Form f = type == GgmlType::q4_1                                 ? Form{0, 2, 4.6, -7.5}
+                   : type == GgmlType::q5_1                               ? Form{0, 2, 9.2, -15.5}
+                   : type == GgmlType::q5_0                               ? Form{0, 0, 9.2, 0}
+                   : type == GgmlType::q4_K                               ? Form{0, 2, 257, 7.5}
+                   : type == GgmlType::q5_K                               ? Form{0, 2, 524, 15.5}
+                   : type == GgmlType::q6_K                               ? Form{208, 0, 1366, 0}
+                   : type == GgmlType::q2_K                               ? Form{80, 82, 13.9, 1.5}
+                   : type == GgmlType::q3_K                               ? Form{108, 0, 43, 0}
+                   : type == GgmlType::iq4_xs                             ? Form{0, 0, 1294, 0}
+                   : type == GgmlType::iq3_xxs || type == GgmlType::iq3_s ? Form{0, 0, 145, 0}
+                   : type == GgmlType::iq2_xxs || type == GgmlType::iq2_xs || type == GgmlType::iq2_s
+                       ? Form{0, 0, 51, 0}
+                   : type == GgmlType::iq1_s ? Form{0, 0, 7.4, 0}
+                                             : Form{0, 0, 70, 0};  // iq4_nl
     const GgmlTypeInfo& info = *ggml_type_info(type);
     std::vector<std::byte> out(elements / info.block * info.bytes);
     for (std::byte& b : out) b = static_cast<std::byte>(random());

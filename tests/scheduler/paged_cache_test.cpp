@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <random>
 #include <tuple>
 
+#include "tessera/llm/batch_decoder.h"
 #include "tests/llm/reference_llama.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
@@ -50,8 +52,8 @@ std::vector<float> read(const Llama& model, PagedCache& cache, PagedCache::Seque
 using Logits = std::vector<std::vector<float>>;
 constexpr std::size_t last = 12;
 
-Logits alone(const Llama& model, const Tokens& text) {
-  PagedCache cache(model.config(), 16, model.layer_devices(), context);
+Logits alone(const Llama& model, const Tokens& text, DType dtype) {
+  PagedCache cache(model.config(), 16, model.layer_devices(), context, dtype);
   PagedCache::Sequence sequence = cache.open();
   Logits logits = {read(model, cache, sequence, std::span(text).first(text.size() - last + 1))};
   for (std::size_t i = text.size() - last + 1; i < text.size(); ++i)
@@ -64,13 +66,14 @@ TEST(PagesOnTheCpu, LogitsOfASequenceDoNotDependOnTheBatch) {
   const Device cpu{Backend::cpu};
   std::mt19937_64 random{testing::seed()};
   using Others = std::map<std::string, GgmlType>;
-  const std::tuple<GgmlType, Others, std::uint64_t> models[] = {
-      {GgmlType::q8_0, {}, 0},
-      {GgmlType::q4_0, {{"gate_inp.weight", GgmlType::f32}, {"up_exps.weight", GgmlType::q8_0}}, 6},
+  const std::tuple<GgmlType, Others, std::uint64_t, DType> models[] = {
+      {GgmlType::q8_0, {}, 0, DType::i8},
+      {GgmlType::q4_0, {{"gate_inp.weight", GgmlType::f32}, {"up_exps.weight", GgmlType::q8_0}}, 6, DType::f16},
       {GgmlType::q4_K,
        {{"output.weight", GgmlType::q6_K}, {"attn_v.weight", GgmlType::q5_K}, {"down.weight", GgmlType::q8_0}},
-       0}};
-  for (const auto& [type, others, experts] : models) {
+       0,
+       DType::f16}};
+  for (const auto& [type, others, experts, dtype] : models) {
     const Llama model = tiny_model(type, cpu, others, experts);
     std::vector<Tokens> texts;
     const Tokens prefix = some_tokens(130, random);
@@ -80,8 +83,8 @@ TEST(PagesOnTheCpu, LogitsOfASequenceDoNotDependOnTheBatch) {
       texts.back().insert(texts.back().end(), more.begin(), more.end());
     }
     std::vector<Logits> expected;
-    for (const Tokens& text : texts) expected.push_back(alone(model, text));
-    PagedCache cache(model.config(), 30, model.layer_devices(), context);
+    for (const Tokens& text : texts) expected.push_back(alone(model, text, dtype));
+    PagedCache cache(model.config(), 30, model.layer_devices(), context, dtype);
     for (const bool again : {false, true}) {  // the second time, sequences share pages of the first
       std::vector<PagedCache::Sequence> sequences;
       std::vector<Logits> got(texts.size());
@@ -144,6 +147,53 @@ TEST_P(OnEveryDevice, StatesMatchTheReference) {
     at += count, other_at += 5;
   }
   EXPECT_EQ(sequence.length(), 70);
+}
+
+// Steps have 1 to 4 tokens. New sequences begin, so that the cache is reallocated. On GPUs, a step of 3 tokens has
+// other kernels than forward(), because a row is added.
+TEST_P(OnEveryDevice, RecordedStepsOfSeveralSequencesEqualForward) {
+  std::mt19937_64 random{testing::seed()};
+  for (const std::uint64_t experts : {0, 24}) {
+    const Llama model = tiny_model(GgmlType::q8_0, GetParam(), {}, experts);
+    PagedCache cache(model.config(), 60, model.layer_devices(), context),
+        other(model.config(), 60, model.layer_devices(), context);
+    BatchDecoder decoder(model, cache);
+    std::vector<PagedCache::Sequence> sequences, others;
+    std::vector<Tokens> chosen(24);
+    std::size_t most = 0;
+    for (Tokens& tokens : chosen) tokens = some_tokens(4, random);
+    for (std::size_t step = 0; step < chosen.size(); ++step) {
+      if (step % 6 == 0) {
+        const Tokens prompt = some_tokens(62 + static_cast<std::int64_t>(random() % 70), random);
+        sequences.push_back(cache.open()), others.push_back(other.open());
+        read(model, cache, sequences.back(), prompt), read(model, other, others.back(), prompt);
+      }
+      std::vector<SequencePiece> pieces, same;
+      const std::size_t count = 1 + step % sequences.size();
+      for (std::size_t s = sequences.size() - count; s < sequences.size(); ++s) {
+        const auto token = std::span(chosen[step]).subspan(s, 1);
+        ASSERT_TRUE(cache.reserve(sequences[s], 1) && other.reserve(others[s], 1));
+        pieces.push_back({&sequences[s], token}), same.push_back({&others[s], token});
+      }
+      const Array want = model.forward(same, other);
+      if (!decoder.takes(pieces)) {
+        EXPECT_FALSE(std::has_single_bit(count)) << "device " << to_string(GetParam());
+        model.forward(pieces, cache);
+        continue;
+      }
+      const std::vector<float> got = decoder.step(pieces).to_vector<float>();
+      most = std::max(most, decoder.recordings());  // growing drops them
+      const auto expected = want.to_vector<float>();
+      ASSERT_EQ(got.size(), expected.size());
+      const DeviceKind kind = device_info(GetParam()).kind;
+      const bool same_bits = kind == DeviceKind::cpu || GetParam().backend == Backend::interp;
+      for (std::size_t i = 0; i < got.size(); ++i)
+        ASSERT_NEAR(got[i], expected[i], same_bits ? 0 : 2e-2) << count << " sequences, step " << step;
+    }
+    EXPECT_GE(most, 1u) << "no step was recorded";
+    for (std::size_t s = 0; s < sequences.size(); ++s)
+      EXPECT_TRUE(std::ranges::equal(sequences[s].tokens(), others[s].tokens()));
+  }
 }
 
 TEST_P(OnEveryDevice, ForksContinueIndependently) {
@@ -265,6 +315,19 @@ TEST_F(Pages, RunningOutOfMemoryKeepsTheCacheUsable) {
   EXPECT_GT(failed, 3);
 }
 
+TEST_F(Pages, GrowOneLayerAfterTheOther) {
+  PagedCache cache(model.config(), 400, model.layer_devices(), 400 * page_positions);
+  PagedCache::Sequence s = cache.open();
+  ASSERT_TRUE(cache.reserve(s, 200 * page_positions));
+  trim(cpu);
+  const std::uint64_t old = cache.bytes(), others = memory_stats(cpu).live_bytes - old;
+  reset_peak_memory(cpu);
+  ASSERT_TRUE(cache.reserve(s, 201 * page_positions));
+  const auto layers = static_cast<std::uint64_t>(model.config().layers);
+  EXPECT_GT(cache.bytes(), old + old / 5);
+  EXPECT_LT(memory_stats(cpu).peak_bytes, others + cache.bytes() + old / layers + (1 << 20));
+}
+
 TEST_F(Pages, InvalidPiecesThrowAndChangeNothing) {
   PagedCache cache(model.config(), 4, model.layer_devices(), context);
   PagedCache::Sequence s = cache.open();
@@ -281,7 +344,7 @@ TEST_F(Pages, InvalidPiecesThrowAndChangeNothing) {
   EXPECT_EQ(model.forward(std::span<const SequencePiece>(), cache).shape(), (Shape{0, 203}));
   expect_throw<ArgumentError>([&] { PagedCache(model.config(), 0, model.layer_devices(), context); }, {"pages"});
   expect_throw<DtypeError>([&] { PagedCache(model.config(), 1, model.layer_devices(), context, DType::f64); },
-                           {"f32 or f16"});
+                           {"f32, f16, or i8"});
 }
 
 }  // namespace
