@@ -31,7 +31,7 @@ int run_chat(ChatArguments o) {
   o.begin();
   const auto [devices, why] = where(o, false);
   const DeviceScope scope(devices.front());
-  const GgufFile file = open_model(o.model, o.weights);
+  const GgufFile file = o.open();
   const LlamaConfig config = read_llama_config(file);
   ChatTemplate chat_template = ChatTemplate::of(file, o.chat_template, !o.tools.empty());
   ChatOptions options;
@@ -57,10 +57,9 @@ int run_chat(ChatArguments o) {
   session.conversation = std::move(begin);
   if (!o.quiet && (!o.json || o.prompt.empty())) {
     print_labelled("device", why);
-    print_labelled(
-        "context",
-        fmt::format("{} tokens of {} that the model was trained for{}", session.context(), config.context_length,
-                    o.when_full == "shift" ? "; when it is full, the oldest turns are dropped" : ""));
+    print_labelled("context",
+                   fmt::format("{} tokens of {} that the model can read{}", session.context(), config.context_length,
+                               o.when_full == "shift" ? "; when it is full, the oldest turns are dropped" : ""));
     print_labelled("template", printable_line(name));
     if (options.generate.sampling.temperature > 0)
       print_labelled("seed", std::to_string(options.generate.sampling.seed));
@@ -81,6 +80,7 @@ Command chat_command(CLI::App& program) {
   o->generate.max_tokens = most_tokens;
   CLI::App* sub = program.add_subcommand("chat", "Chat with a language model");
   o->declare(*sub);
+  add_prompt_cache_option(*sub, o->generate.prompt_cache);
   sub->add_option("-p,--prompt", o->prompt, "Answer this one message and exit")->check([](const std::string& text) {
     return std::string(text.empty() ? "the message is empty" : "");
   });

@@ -154,6 +154,7 @@ class Talk {
   }
 
   void add_and_answer(ChatMessage message) {
+    warn_unless_utf8(message.text, "the message");
     session_.conversation.push_back(std::move(message));
     bool kept = false;
     try {

@@ -22,7 +22,8 @@ inline std::string require_nonempty(const std::string& text) { return text.empty
 
 struct Command {
   CLI::App* options = nullptr;
-  std::function<int()> run;  ///< returns the exit code; if it throws, main prints the error and returns `failed`
+  /// Returns the exit code. If it throws, main prints the error and returns `failed`, or `usage` for CLI::ParseError.
+  std::function<int()> run;
 };
 
 Command devices_command(CLI::App& program);
@@ -31,6 +32,7 @@ Command prefer_command(CLI::App& program);
 Command generate_command(CLI::App& program);
 Command chat_command(CLI::App& program);
 Command serve_command(CLI::App& program);
+Command embed_command(CLI::App& program);
 Command tokenize_command(CLI::App& program);
 Command inspect_command(CLI::App& program);
 Command estimate_command(CLI::App& program);

@@ -17,6 +17,7 @@
 #include "tessera/base/os/hardware.h"
 #include "tessera/base/printable.h"
 #include "tessera/device/queue/copy_path.h"
+#include "tessera/linalg/linalg.h"
 
 namespace tessera::app {
 namespace {
@@ -274,6 +275,7 @@ nlohmann::ordered_json json_of(const Diagnosis& d) {
                      {"back", to_string(pair.back)},
                      {"error", pair.error}});
   all["copies"] = pairs;
+  all["linear_algebra"] = linalg::provider();
   all["verdict"] = verdict(d);
   all["healthy"] = healthy(d);
   return all;
@@ -285,6 +287,8 @@ int run_doctor(const DoctorArguments& o) {
   if (o.json) {
     app::print("{}\n", json_of(d).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
+    app::print("\n{}\n", table.style().strong("Linear algebra"));
+    table.paragraph("    factorisations on every device: ", linalg::provider() + ", on the host", 4);
     app::print("\n");
     table.paragraph(table.style().mark(healthy(d)) + " ", verdict(d), 2);
   }
@@ -308,7 +312,8 @@ Command doctor_command(CLI::App& program) {
   sub->footer(
       R"(Inspects the machine (cards, kernel drivers, device files, containers, variables that hide devices), probes each driver
 in a helper process, and opens every device. On each working device, it runs a copy kernel, a multiply-add kernel and a
-matrix product, and checks the results. It also tests direct copies between each pair of GPUs.
+matrix product, and checks the results. It also tests direct copies between each pair of GPUs, and opens the LAPACK library
+that computes factorisations.
 
 Exit code 0 if the device for new arrays computes correctly, else 1.
 

@@ -7,9 +7,11 @@
 #include "arguments.h"
 #include "command.h"
 #include "model_files.h"
+#include "model_options.h"
 #include "terminal.h"
 #include "tessera/base/config.h"
 #include "tessera/base/printable.h"
+#include "tessera/llm/embedding_model.h"
 #include "tessera/llm/estimate.h"
 
 namespace tessera::app {
@@ -18,6 +20,7 @@ namespace {
 struct EstimateArguments {
   std::string model, devices, cache = "f16", weights;
   MemoryOptions memory;
+  RopeOptions rope;
   bool json = false;
 };
 
@@ -51,10 +54,29 @@ nlohmann::ordered_json json_of(const EstimateArguments& o, const ModelMemory& m,
           {"cache", o.cache}, {"devices", devices},   {"fits", m.fits()},   {"largest_context", largest}};
 }
 
+/// The memory of the texts is work space, except in language models, which have keys and values.
+int estimate_embedding(EstimateArguments& o, const GgufFile& file, const std::vector<Device>& devices) {
+  o.cache = "f32";
+  const ModelMemory m = estimate_embedding_memory(file, devices, o.memory.context, o.memory.batch);
+  const auto memory_of = [&](std::int64_t context) {
+    return estimate_embedding_memory(file, devices, context, o.memory.batch);
+  };
+  const std::int64_t trained = memory_of(0).context;
+  const std::int64_t largest =
+      longest_that_fits(trained, [&](std::int64_t context) { return memory_of(context).fits(); });
+  if (o.json)
+    app::print("{}\n", json_of(o, m, largest).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  else
+    print(o, m, largest, trained);
+  return m.fits() ? success : failed;
+}
+
 int run_estimate(EstimateArguments o) {
-  const GgufFile file = open_model(o.model, o.weights);
+  GgufFile file = open_model(o.model, o.weights);
+  o.rope.apply(file);
   const std::vector<Device> devices = o.devices.empty() ? std::vector{current_device()} : parse_devices(o.devices);
-  o.memory.cache_dtype = o.cache == "f32" ? DType::f32 : DType::f16;
+  if (is_embedding_model(file)) return estimate_embedding(o, file, devices);
+  o.memory.cache_dtype = cache_dtype(o.cache);
   const ModelMemory m = estimate_memory(file, devices, o.memory);
   const std::int64_t largest = largest_context(file, devices, o.memory);
   if (o.json)
@@ -82,9 +104,8 @@ Command estimate_command(CLI::App& program) {
   sub->add_option("--prompt-tokens", o->memory.prompt, "Tokens of the prompt (default: the whole context except one)")
       ->transform(count);
   sub->add_option("--batch", o->memory.batch, "Prompt tokens per batch")->capture_default_str()->transform(count);
-  sub->add_option("--cache", o->cache, "Storage type of keys and values")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"f16", "f32"}));
+  add_cache_option(*sub, o->cache);
+  o->rope.declare(*sub);
   sub->add_flag("--json", o->json, "Print JSON, in bytes");
   sub->footer(
       R"(Loads and runs the model as `tessera generate` would, but on devices that take no memory and compute nothing.

@@ -199,6 +199,7 @@ int run_generate(GenerateArguments o) {
   catch_interrupts("tessera: interrupted before any text was generated", !o.quiet && os::is_terminal(stderr));
   o.begin();
   const std::string prompt = read_prompt(o);
+  warn_unless_utf8(prompt, "the prompt");
   o.generate.grammar = read_grammar(o);
   const auto [devices, why] = where(o, o.json);
   const DeviceScope scope(devices.front());
@@ -210,7 +211,7 @@ int run_generate(GenerateArguments o) {
                          .wrong = "the model already runs on this device",
                          .remedy = "Choose another device, such as interp or cpu"});
   const std::unique_ptr<Placement> strict(o.strict ? new Placement(Placement::strict(devices)) : nullptr);
-  const GgufFile file = open_model(o.model, o.weights);
+  const GgufFile file = o.open();
   o.generate.sampling = o.merge_sampling(sampling_of(file));
   std::vector<TokenId> tokens;
   const auto make_prompt = [&](const Tokenizer& tokenizer) { return tokens = tokens_of(o, file, tokenizer, prompt); };
@@ -270,6 +271,7 @@ Command generate_command(CLI::App& program) {
   auto o = std::make_shared<GenerateArguments>();
   CLI::App* sub = program.add_subcommand("generate", "Continue a prompt with a language model");
   o->declare(*sub);
+  add_prompt_cache_option(*sub, o->generate.prompt_cache);
   auto* prompt = sub->add_option("-p,--prompt", o->prompt, "The prompt");
   auto* prompt_file =
       sub->add_option("--prompt-file", o->prompt_file, "Read the prompt from a file, or from standard input if \"-\"");

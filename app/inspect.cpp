@@ -26,12 +26,18 @@ struct InspectArguments {
 };
 
 constexpr std::int64_t usual_context = 4096;
+constexpr std::int64_t usual_text = 512;  // of an embedding model
 
 std::string parameters_text(std::uint64_t n) {
   const auto v = static_cast<double>(n);
   if (v >= 1e9) return fmt::format("{:.1f} billion", v / 1e9);
   if (v >= 1e6) return fmt::format("{:.1f} million", v / 1e6);
   return std::to_string(n);
+}
+
+std::string shape_text(const EncoderConfig& c) {
+  return fmt::format("{}, width {}, hidden {}, {} of {}, vocabulary {}", count_noun(c.layers, "layer"), c.width,
+                     c.hidden, count_noun(c.heads, "head"), c.head_size, c.vocabulary);
 }
 
 std::string shape_text(const LlamaConfig& c) {
@@ -50,8 +56,15 @@ struct Needs {
 };
 Needs needs_of(const GgufFile& file, const ModelReport& r, const std::string& names) {
   Needs n;
-  if (!r.config || !r.runs()) return n;
+  if ((!r.config && !r.encoder) || !r.runs()) return n;
   const std::vector<Device> devices = names.empty() ? std::vector{current_device()} : parse_devices(names);
+  if (r.pooling) try {
+      n.memory = estimate_embedding_memory(file, devices, std::min(read_max_tokens(file), usual_text));
+      return n;
+    } catch (const Error& e) {
+      n.error = e.what();
+      return n;
+    }
   const std::int64_t context = std::min(r.config->context_length, usual_context);
   try {
     // A prompt of one batch is enough, because the work space does not grow with the number of batches.
@@ -74,8 +87,11 @@ void print(const ModelReport& r, const Needs& needs) {
   row("architecture", r.architecture.empty() ? "unknown"
                       : r.models.empty()     ? r.architecture
                                              : fmt::format("{} ({})", r.architecture, r.models));
-  row("size", parameters_text(r.parameters) + " parameters" + (r.config ? ": " + shape_text(*r.config) : ""));
+  const std::string shape = r.config ? shape_text(*r.config) : r.encoder ? shape_text(*r.encoder) : "";
+  row("size", parameters_text(r.parameters) + " parameters" + (shape.empty() ? "" : ": " + shape));
   if (r.config) row("context", count_noun(r.config->context_length, "token"));
+  if (r.encoder) row("context", count_noun(r.encoder->context_length, "token"));
+  if (r.pooling) row("embeds", fmt::format("texts, with {} pooling; use `tessera embed`", pooling_name(*r.pooling)));
   if (r.config && r.config->ignored_window > 0)
     row("ignored", fmt::format("the sliding window of {} tokens: in longer texts the model attends to more tokens than "
                                "it was trained for, as in llama.cpp",
@@ -88,7 +104,7 @@ void print(const ModelReport& r, const Needs& needs) {
     what = "";
   }
   row("tokenizer", r.tokenizer.empty() ? "none" : fmt::format("{}: {}", r.tokenizer, count_noun(r.tokens, "token")));
-  row("chat template", r.has_chat_template ? "yes" : "no");
+  if (!r.pooling) row("chat template", r.has_chat_template ? "yes" : "no");
   app::print("\n");
   if (!r.runs()) {
     row("runs here", style.bad("no"));
@@ -142,6 +158,13 @@ Json json_of(const ModelReport& r, const Needs& needs) {
       out["experts"] = c.experts, out["used_experts"] = c.used_experts, out["expert_hidden"] = c.expert_hidden;
     out["key_heads"] = c.key_heads, out["head_size"] = c.head_size, out["vocabulary"] = c.vocabulary;
   }
+  if (r.encoder) {
+    const EncoderConfig& c = *r.encoder;
+    out["context"] = c.context_length;
+    out["layers"] = c.layers, out["width"] = c.width, out["hidden"] = c.hidden, out["heads"] = c.heads;
+    out["head_size"] = c.head_size, out["vocabulary"] = c.vocabulary;
+  }
+  if (r.pooling) out["pooling"] = pooling_name(*r.pooling);
   out["runs"] = r.runs();
   if (needs.memory) {
     for (const DeviceMemory& d : needs.memory->devices)

@@ -27,6 +27,7 @@ constexpr const char* footer = R"(Examples:
   tessera inspect
   tessera chat model.gguf
   tessera serve model.gguf
+  tessera embed model.gguf "a cat" "a kitten" --similarity
   tessera quantize model-f16.gguf model-q8_0.gguf q8_0
   tessera perplexity model.gguf -f text.txt
   tessera train digits
@@ -85,12 +86,12 @@ int run(int argc, char** argv) {
   program.set_version_flag("--version", "tessera " TESSERA_VERSION);
   program.get_formatter()->column_width(34);
   program.require_subcommand(0, 1);
-  std::vector<Command> commands = {devices_command(program),    doctor_command(program),      prefer_command(program),
-                                   generate_command(program),   chat_command(program),        serve_command(program),
-                                   tokenize_command(program),   inspect_command(program),     estimate_command(program),
-                                   perplexity_command(program), quantize_command(program),    verify_command(program),
-                                   kernel_command(program),     cache_command(program),       train_command(program),
-                                   bench_command(program),      verify_model_command(program)};
+  std::vector<Command> commands = {
+      devices_command(program), doctor_command(program),      prefer_command(program),     generate_command(program),
+      chat_command(program),    serve_command(program),       embed_command(program),      tokenize_command(program),
+      inspect_command(program), estimate_command(program),    perplexity_command(program), quantize_command(program),
+      verify_command(program),  kernel_command(program),      cache_command(program),      train_command(program),
+      bench_command(program),   verify_model_command(program)};
   std::vector<std::string> topic;
   CLI::App* help_options = program.add_subcommand("help", "Explain the program or one of its commands");
   help_options->footer("Examples:\n  tessera help\n  tessera help generate");
@@ -99,6 +100,8 @@ int run(int argc, char** argv) {
 
   try {
     program.parse(argc, argv);
+    for (const Command& command : commands)
+      if (command.options->parsed()) return command.run();
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) {  // --help, --version
       std::ostringstream text;
@@ -109,8 +112,6 @@ int run(int argc, char** argv) {
     print_error(usage_text(program, e));
     return usage;
   }
-  for (const Command& command : commands)
-    if (command.options->parsed()) return command.run();
   eprint("{}", program.help());
   return usage;
 }

@@ -12,14 +12,15 @@
 
 namespace tessera::app {
 
-/// Like GgufFile::open, but with better errors. If `name` is a URL or the name of a model on the Hugging Face hub, the
-/// error explains how to download it. If the file has a different format, the error names that format. `weights` is the
-/// value of --weights, or empty.
+/// Like GgufFile::open, but also opens a model OWNER/NAME or OWNER/NAME:QUANTISATION in the cache of the Hugging Face
+/// hub, and has better errors: if the model is not there, or `name` is a URL, the error explains how to download it. If
+/// the file has a different format, the error names that format. `weights` is the value of --weights, or empty.
 GgufFile open_model(const std::string& name, const std::string& weights = {});
 
 /// Describes the argument MODEL in the help of commands.
 inline constexpr const char* model_help =
-    "A GGUF file, or a folder of a model with config.json, safetensors files and tokenizer.json";
+    "A GGUF file, a folder of a model with config.json, safetensors files and tokenizer.json, or OWNER/NAME of a model "
+    "in the cache of the Hugging Face hub";
 /// The names of the types that weights can be converted to.
 std::vector<std::string> writable_type_names();
 /// Returns the type of this name, or std::nullopt.
@@ -27,7 +28,7 @@ std::optional<GgmlType> writable_type(const std::string& name);
 /// Declares --weights.
 void add_weights_option(CLI::App& sub, std::string& weights);
 
-/// Returns the name of a file without its extension, or the name of a folder.
+/// Returns the name of a file without its extension, the name of a folder, or OWNER/NAME of a model in the hub's cache.
 std::string model_name(const std::string& path);
 
 /// A model file or folder in a cache.

@@ -29,9 +29,33 @@ void ModelOptions::declare_model(CLI::App& sub, const char* names) {
   sub.add_option("--batch", generate.batch, "Prompt tokens per batch")
       ->capture_default_str()
       ->transform(integer_in_range(1, most_tokens));
-  sub.add_option("--cache", cache, "Storage type of keys and values")
+  add_cache_option(sub, cache);
+  rope.declare(sub);
+}
+
+void add_prompt_cache_option(CLI::App& sub, std::string& file) {
+  sub.add_option(
+         "--prompt-cache", file,
+         "A file for the keys and values of the prompt: what it contains of the prompt is not read again, and it "
+         "is written if it does not contain the whole prompt")
+      ->check(require_nonempty);
+}
+
+void add_cache_option(CLI::App& sub, std::string& cache) {
+  sub.add_option("--cache,--cache-type", cache,
+                 "Storage type of keys and values: q8_0 takes half of the memory of f16, and is less exact")
       ->capture_default_str()
-      ->check(CLI::IsMember({"f16", "f32"}));
+      ->check(CLI::IsMember({"f16", "f32", "q8_0"}));
+}
+
+DType cache_dtype(const std::string& cache) {
+  return cache == "f32" ? DType::f32 : cache == "q8_0" ? DType::i8 : DType::f16;
+}
+
+GgufFile ModelOptions::open() const {
+  GgufFile file = open_model(model, weights);
+  rope.apply(file);
+  return file;
 }
 
 void ModelOptions::declare(CLI::App& sub) {
@@ -77,7 +101,7 @@ SamplerOptions ModelOptions::merge_sampling(SamplerOptions o) const {
 
 void ModelOptions::begin() {
   if (threads) ::setenv("TESSERA_THREADS", std::to_string(*threads).c_str(), 1);
-  generate.cache_dtype = cache == "f32" ? DType::f32 : DType::f16;
+  generate.cache_dtype = cache_dtype(cache);
 }
 
 std::pair<std::vector<Device>, std::string> where(const ModelOptions& o, bool whole) {
@@ -109,20 +133,44 @@ std::vector<TokenId> token_numbers(std::string_view text) {
   return ids;
 }
 
+namespace {
+
+/// Shows the progress of loading.
+class LoadingProgress {
+ public:
+  LoadingProgress(const ModelOptions& o, const std::vector<Device>& devices, bool quiet) : progress_(quiet) {
+    for (const Device device : devices) text_ += (text_.empty() ? "" : ",") + to_string(device);
+    text_ = fmt::format("loading {} on {}", std::filesystem::path(o.model).filename().string(), text_);
+  }
+  void begin() { progress_.step(text_); }
+  LoadProgress callback() {
+    return [this](const std::string& tensor, std::uint64_t done, std::uint64_t total) {
+      progress_.update(fmt::format("{}: {:3.0f} %  {}", text_,
+                                   total ? 100.0 * static_cast<double>(done) / static_cast<double>(total) : 100.0,
+                                   tensor));
+    };
+  }
+
+ private:
+  Progress progress_;
+  std::string text_;
+};
+
+}  // namespace
+
 LanguageModel load_with_progress(const GgufFile& file, const ModelOptions& o, const std::vector<Device>& devices,
                                  LoadOptions more, bool quiet) {
-  Progress progress(quiet);
-  const std::string name = std::filesystem::path(o.model).filename().string();
-  std::string where;
-  for (const Device device : devices) where += (where.empty() ? "" : ",") + to_string(device);
+  LoadingProgress progress(o, devices, quiet);
   more.devices = devices;
-  more.progress = [&](const std::string& tensor, std::uint64_t done, std::uint64_t total) {
-    progress.update(fmt::format("loading {} on {}: {:3.0f} %  {}", name, where,
-                                total ? 100.0 * static_cast<double>(done) / static_cast<double>(total) : 100.0,
-                                tensor));
-  };
-  more.accepted = [&] { progress.step(fmt::format("loading {} on {}", name, where)); };
+  more.progress = progress.callback();
+  more.accepted = [&] { progress.begin(); };
   return LanguageModel::load(file, more);
+}
+
+EmbeddingModel load_embedding_model(const GgufFile& file, const ModelOptions& o, const std::vector<Device>& devices,
+                                    bool quiet) {
+  LoadingProgress progress(o, devices, quiet);
+  return EmbeddingModel::load(file, devices, progress.callback());
 }
 
 }  // namespace tessera::app

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "rope_options.h"
+#include "tessera/llm/embedding_model.h"
 #include "tessera/llm/language_model.h"
 
 namespace tessera::app {
@@ -18,6 +20,7 @@ struct ModelOptions {
   std::optional<std::int64_t> threads;
   std::vector<std::optional<std::string>> sampling;  ///< values of sampling_options(), as on the command line
   std::vector<std::string> biases;
+  RopeOptions rope;
 
   /// Declares these options on a command. The default seed is random.
   void declare(CLI::App& sub);
@@ -27,7 +30,16 @@ struct ModelOptions {
   SamplerOptions merge_sampling(SamplerOptions files) const;
   /// Applies settings that must be set before devices are discovered.
   void begin();
+  /// Opens the file of the model, with the scaling of `rope`.
+  GgufFile open() const;
 };
+
+/// Declares --prompt-cache, the file of a saved prompt.
+void add_prompt_cache_option(CLI::App& sub, std::string& file);
+/// Declares --cache, the storage type of keys and values.
+void add_cache_option(CLI::App& sub, std::string& cache);
+/// Returns the dtype of a value of --cache; i8 for q8_0.
+DType cache_dtype(const std::string& cache);
 
 /// Returns the devices of `--device`, or the current device, with the reason for the choice. `whole` requests all
 /// details of the reason.
@@ -36,6 +48,10 @@ std::pair<std::vector<Device>, std::string> where(const ModelOptions& o, bool wh
 /// Loads the model and shows progress. `more` contains options for the memory check.
 LanguageModel load_with_progress(const GgufFile& file, const ModelOptions& o, const std::vector<Device>& devices,
                                  LoadOptions more, bool quiet);
+
+/// Loads an embedding model and shows progress.
+EmbeddingModel load_embedding_model(const GgufFile& file, const ModelOptions& o, const std::vector<Device>& devices,
+                                    bool quiet);
 
 /// Returns a text such as "45.1 tokens/s".
 std::string per_second(double rate);

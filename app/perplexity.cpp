@@ -28,9 +28,10 @@ struct PerplexityArguments : ModelOptions {
 int run_perplexity(PerplexityArguments o) {
   o.begin();
   const std::string text = o.text == "-" ? read_standard_input("the text") : read_text(o.text, "the text", true);
+  warn_unless_utf8(text, "the text");
   const auto [devices, why] = where(o, false);
   const DeviceScope scope(devices.front());
-  const GgufFile file = open_model(o.model, o.weights);
+  const GgufFile file = o.open();
   if (o.context == 0) o.context = std::min<std::int64_t>(512, read_llama_config(file).context_length);
   require_context("perplexity", o.context, read_llama_config(file).context_length);
   const LanguageModel model =

@@ -11,6 +11,8 @@
 
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
+#include "tessera/base/log.h"
+#include "tessera/base/unicode.h"
 
 namespace tessera::app {
 namespace {
@@ -51,6 +53,20 @@ std::string read_text(const std::string& path, const std::string& what, bool pip
   const File file{::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | wait)};
   if (file.number < 0) refuse(path, what, std::strerror(errno));
   return read_all(file.number, path, what);
+}
+
+void warn_unless_utf8(std::string_view text, const std::string& what) {
+  for (std::size_t at = 0; at < text.size();) {
+    const Utf8Unit unit = utf8_unit(text.substr(at));
+    if (unit.kind != Utf8Unit::Kind::character) {
+      logging::warn(
+          fmt::format("{} is not UTF-8: byte {} is 0x{:02x}. The bytes are read as they are; iconv converts "
+                      "text to UTF-8",
+                      what, at, static_cast<unsigned char>(text[at])));
+      return;
+    }
+    at += unit.size;
+  }
 }
 
 std::string read_standard_input(const std::string& what) { return read_all(STDIN_FILENO, "-", what); }

@@ -63,6 +63,7 @@ int run_tokenize(const TokenizeArguments& o) {
     if (o.text != "-" || os::is_terminal(output())) app::print("\n");
     return success;
   }
+  warn_unless_utf8(text, "the text");
   const std::vector<TokenId> tokens = tokenizer.encode(text, {.add_special = !o.bare, .parse_special = o.special});
   if (o.json) {
     print_json(tokenizer, tokens);

@@ -304,14 +304,12 @@ class Load:
         try:
             writer.write(data)
             await writer.drain()
+            reading = asyncio.ensure_future(read_answer(reader))
             if allowed is None:  # the server may wait for more
-                try:
-                    answer = await asyncio.wait_for(read_answer(reader), 2)
-                except asyncio.TimeoutError:
-                    if writer.can_write_eof():
-                        writer.write_eof()
-            if answer is None:
-                answer = await asyncio.wait_for(read_answer(reader), self.options.patience)
+                await asyncio.wait([reading], timeout=2)
+                if not reading.done() and writer.can_write_eof():
+                    writer.write_eof()
+            answer = await asyncio.wait_for(reading, self.options.patience)
         except asyncio.TimeoutError:
             writer.close()
             return self.report(f"no answer within {self.options.patience} s to a malformed request", f"{kind}: {data!r}")

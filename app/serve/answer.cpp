@@ -88,20 +88,34 @@ void Answer::add_parts(Sequence& s, std::size_t index, ThinkingSplitter::Parts p
   s.text += parts.text;
   if (!parts.thinking.empty()) chunks.push_back(chunk(s, index, {{"reasoning_content", parts.thinking}}));
   if (!parts.text.empty()) chunks.push_back(chunk(s, index, {{"content", parts.text}}));
+  if (settings_.stream && s.call_splitter)
+    if (const ToolCallForm* const form = s.call_splitter->form())
+      add_calls(s, index, s.call_stream.read(s.call_splitter->held(), *form), chunks);
 }
 
-void Answer::add_calls(Sequence& s, std::size_t index, std::vector<Json>& chunks) {
+void Answer::add_calls(Sequence& s, std::size_t index, const std::vector<ToolCallDelta>& deltas,
+                       std::vector<Json>& chunks) {
+  for (const ToolCallDelta& d : deltas) {
+    if (d.index > 0 && !settings_.parallel_calls) return;
+    Json call = {{"index", d.index}};
+    if (d.index == s.calls.size()) {
+      s.calls.push_back({d.id, d.name, d.arguments});
+      assign_call_ids(s.calls, settings_.call_ids);
+      call.update(call_json(s.calls.back()));
+    } else {
+      s.calls[d.index].arguments += d.arguments;
+      call["function"] = {{"arguments", d.arguments}};
+    }
+    chunks.push_back(chunk(s, index, {{"tool_calls", Json::array({std::move(call)})}}));
+  }
+}
+
+void Answer::end_calls(Sequence& s, std::size_t index, std::vector<Json>& chunks) {
   ToolCallSplitter::End rest = s.call_splitter->finish();
+  const std::vector<ToolCallDelta> deltas = s.call_stream.finish(rest);
   s.text += rest.text;
   if (!rest.text.empty()) chunks.push_back(chunk(s, index, {{"content", rest.text}}));
-  s.calls = std::move(rest.calls);
-  if (!settings_.parallel_calls && s.calls.size() > 1) s.calls.resize(1);
-  assign_call_ids(s.calls, settings_.call_ids);
-  for (std::size_t i = 0; i < s.calls.size(); ++i) {
-    Json call = {{"index", i}};
-    call.update(call_json(s.calls[i]));
-    chunks.push_back(chunk(s, index, {{"tool_calls", Json::array({call})}}));
-  }
+  add_calls(s, index, deltas, chunks);
   // The white space between the text and the calls is a part of the call format.
   if (!s.calls.empty()) s.text.erase(s.text.find_last_not_of(" \t\r\n") + 1);
 }
@@ -113,12 +127,12 @@ void Answer::end(Sequence& s, std::size_t index, const TextEnded& event, std::ve
   cancelled_ = cancelled_ || event.reason == StopReason::cancelled;
   if (is_chat()) {
     add_parts(s, index, s.thinking_splitter.flush(), chunks);
-    if (s.call_splitter) add_calls(s, index, chunks);
+    if (s.call_splitter) end_calls(s, index, chunks);
   }
   if (settings_.kind == AnswerKind::embeddings)
     s.finish_reason = s.embedding.empty() ? finish_reason(event.reason) : "stop";
   else
-    s.finish_reason = s.calls.empty() ? finish_reason(event.reason) : "tool_calls";
+    s.finish_reason = s.calls.empty() || s.call_stream.is_cut() ? finish_reason(event.reason) : "tool_calls";
   Json last = is_chat() ? chunk(s, index, Json::object()) : chunk(s, index, "");
   if (done()) last["timings"] = timings();
   chunks.push_back(std::move(last));
@@ -245,8 +259,11 @@ Json Answer::result() const {
 
 std::string Answer::finish_reasons() const {
   std::string out;
-  for (const Sequence& s : sequences_)
-    out += (out.empty() ? "" : ",") + (s.finish_reason.empty() ? std::string("none") : s.finish_reason);
+  for (const Sequence& s : sequences_) {
+    const std::string reason = s.finish_reason.empty() ? "none" : s.finish_reason;
+    if (settings_.kind == AnswerKind::embeddings && out.ends_with(reason)) continue;  // there may be thousands
+    out += (out.empty() ? "" : ",") + reason;
+  }
   return out;
 }
 

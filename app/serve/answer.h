@@ -10,6 +10,7 @@
 #include "serve/json.h"
 #include "tessera/llm/chat.h"
 #include "tessera/llm/scheduler.h"
+#include "tessera/llm/tool_call_stream.h"
 
 namespace tessera::app {
 
@@ -36,6 +37,12 @@ struct AnswerSettings {
 
   // Of embeddings
   bool is_base64 = false;  ///< as EmbeddingRequest::is_base64
+};
+
+/// A request that is ready to be submitted.
+struct PreparedRequest {
+  TextRequest text;  ///< without the callback
+  AnswerSettings answer;
 };
 
 /// The answer to one request. Contains all its sequences.
@@ -68,6 +75,7 @@ class Answer {
     explicit Sequence(const AnswerSettings& settings);
     ThinkingSplitter thinking_splitter;
     std::optional<ToolCallSplitter> call_splitter;
+    ToolCallStream call_stream;
     bool at_start = true;
     std::string text, thinking, finish_reason;
     std::vector<ToolCall> calls;
@@ -80,7 +88,8 @@ class Answer {
   void add(Sequence& s, std::size_t index, const TextPiece& piece, std::vector<Json>& chunks);
   void end(Sequence& s, std::size_t index, const TextEnded& event, std::vector<Json>& chunks);
   void add_parts(Sequence& s, std::size_t index, ThinkingSplitter::Parts parts, std::vector<Json>& chunks);
-  void add_calls(Sequence& s, std::size_t index, std::vector<Json>& chunks);
+  void add_calls(Sequence& s, std::size_t index, const std::vector<ToolCallDelta>& deltas, std::vector<Json>& chunks);
+  void end_calls(Sequence& s, std::size_t index, std::vector<Json>& chunks);
   void add_log_probabilities(Sequence& s, const TextPiece& piece);
   Json chat_log_probability(const std::vector<TokenProbability>& of_token) const;
   void add_completion_log_probability(Sequence& s, const std::vector<TokenProbability>& of_token) const;

@@ -60,6 +60,17 @@ EmbeddingRequest parse_embedding_request(const Json& body, const RequestDefaults
   return out;
 }
 
+PreparedRequest prepare_embedding(const EmbeddingRequest& request, const RequestDefaults& defaults) {
+  PreparedRequest out;
+  out.text.embeds = true;
+  out.text.salt = request.salt;
+  out.answer.kind = AnswerKind::embeddings;
+  out.answer.model = defaults.model;
+  out.answer.is_base64 = request.is_base64;
+  out.answer.prompts = out.answer.sequences = request.inputs.size();
+  return out;
+}
+
 Json embedding_json(std::span<const float> values, bool is_base64) {
   if (!is_base64) return Json(std::vector<float>(values.begin(), values.end()));
   std::vector<std::uint8_t> bytes;

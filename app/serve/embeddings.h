@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "serve/answer.h"
 #include "serve/openai_request.h"
 
 namespace tessera::app {
@@ -19,6 +20,9 @@ struct EmbeddingRequest {
 
 /// Parses a request. Throws ApiError 400 or 404, as parse_chat_request.
 EmbeddingRequest parse_embedding_request(const Json& body, const RequestDefaults& defaults);
+
+/// Returns a request without the tokens of its texts.
+PreparedRequest prepare_embedding(const EmbeddingRequest& request, const RequestDefaults& defaults);
 
 /// Formats an embedding as a list of numbers, or as the base64 of its floats (IEEE 754, little endian).
 Json embedding_json(std::span<const float> values, bool is_base64);

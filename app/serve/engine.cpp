@@ -8,6 +8,7 @@
 
 #include "serve/api_error.h"
 #include "serve/embeddings.h"
+#include "serve/tokenizer_requests.h"
 #include "tessera/llm/chat_session.h"
 #include "tessera/llm/tool_grammar.h"
 
@@ -35,16 +36,16 @@ std::vector<std::string> call_ids(const Conversation& conversation) {
 
 }  // namespace
 
-Engine::Engine(GgufFile file, LanguageModel model, const std::string& chat_template, RequestDefaults defaults,
+Engine::Engine(const GgufFile& file, LanguageModel model, const std::string& chat_template, RequestDefaults defaults,
                const SchedulerOptions& options)
-    : file_(std::move(file)),
-      model_(std::move(model)),
+    : model_(std::move(model)),
       defaults_(std::move(defaults)),
       created_(std::time(nullptr)),
       scheduler_(model_, options) {
   try {
-    chat_.emplace(load_chat(chat_template, false));
-    if (ChatTemplate::of(file_, chat_template, true).takes_tools()) tool_chat_.emplace(load_chat(chat_template, true));
+    chat_.emplace(load_chat(file, chat_template, false));
+    if (ChatTemplate::of(file, chat_template, true).takes_tools())
+      tool_chat_.emplace(load_chat(file, chat_template, true));
   } catch (const FormatError& e) {
     if (!chat_template.empty()) throw;
     no_template_ = e.what();
@@ -57,8 +58,8 @@ Engine::Engine(GgufFile file, LanguageModel model, const std::string& chat_templ
     longest_token_ = std::max(longest_token_, t.decode(id, true).size());
 }
 
-Engine::Chat Engine::load_chat(const std::string& name, bool tools) const {
-  Chat out{ChatTemplate::of(file_, name, tools), {}};
+Engine::Chat Engine::load_chat(const GgufFile& file, const std::string& name, bool tools) const {
+  Chat out{ChatTemplate::of(file, name, tools), {}};
   set_chat_ends(out.ends, out.form, model_.tokenizer(), tools);
   if (tools) out.calls = detect_tool_call_syntax(out.form, model_.tokenizer());
   return out;
@@ -121,16 +122,11 @@ TextRequest Engine::text_request(const SamplingRequest& r) const {
   return out;
 }
 
-AnswerSettings Engine::answer_settings() const {
+AnswerSettings Engine::answer_settings(const SamplingRequest& r) const {
   AnswerSettings out;
   out.model = defaults_.model;
   out.created = std::time(nullptr);
   out.tokenizer = &model_.tokenizer();
-  return out;
-}
-
-AnswerSettings Engine::answer_settings(const SamplingRequest& r) const {
-  AnswerSettings out = answer_settings();
   out.stream = r.stream;
   out.include_usage = r.include_usage;
   out.sequences = static_cast<std::size_t>(r.sequences);
@@ -168,6 +164,18 @@ std::vector<TokenId> Engine::prompt_tokens(const RequestPrompt& prompt, const ch
   return tokens;
 }
 
+std::vector<TokenId> Engine::gap_tokens(const std::string& before, const std::string& after) const {
+  if (!model_.tokenizer().fill_tokens())
+    throw ApiError(400,
+                   "suffix: the model's file has no tokens for filling in the middle. Use a model that was trained for "
+                   "it, or omit the field.",
+                   "suffix", "unsupported_field");
+  require_may_fit(before.size() + after.size(), "prompt");
+  std::vector<TokenId> tokens = model_.tokenizer().encode_gap(before, after);
+  require_fits(tokens, "prompt");
+  return tokens;
+}
+
 PreparedRequest Engine::prepare_chat(const Json& body) const {
   const ChatRequest r = parse_chat_request(body, defaults_);
   require_may_fit(rendered_bytes(r.conversation), "messages");
@@ -194,7 +202,8 @@ PreparedRequest Engine::prepare_completion(const Json& body) const {
   out.answer.sequences *= r.prompts.size();
   for (const RequestPrompt& prompt : r.prompts) {
     const auto* const text = std::get_if<std::string>(&prompt);
-    std::vector<TokenId> tokens = prompt_tokens(prompt, "prompt", true);
+    std::vector<TokenId> tokens =
+        r.suffix.empty() ? prompt_tokens(prompt, "prompt", true) : gap_tokens(std::get<std::string>(prompt), r.suffix);
     const std::string echo = !r.echo ? "" : text ? *text : model_.tokenizer().decode(tokens, true);
     out.answer.echo.insert(out.answer.echo.end(), static_cast<std::size_t>(r.sequences), echo);
     out.text.prompts.push_back(std::move(tokens));
@@ -204,37 +213,14 @@ PreparedRequest Engine::prepare_completion(const Json& body) const {
 
 PreparedRequest Engine::prepare_embeddings(const Json& body) const {
   const EmbeddingRequest r = parse_embedding_request(body, defaults_);
-  PreparedRequest out{{}, answer_settings()};
-  out.text.embeds = true;
-  out.text.salt = r.salt;
-  out.answer.kind = AnswerKind::embeddings;
-  out.answer.is_base64 = r.is_base64;
-  out.answer.prompts = out.answer.sequences = r.inputs.size();
+  PreparedRequest out = prepare_embedding(r, defaults_);
   for (const RequestPrompt& input : r.inputs) out.text.prompts.push_back(prompt_tokens(input, "input", false));
   return out;
 }
 
-Json Engine::tokenize(const Json& body) const {
-  const Fields fields(body);
-  const char* const name = fields.find("prompt") ? "prompt" : "content";
-  const auto text = fields.string(name);
-  if (!text) fields.reject(name, "this field is required.");
-  const std::vector<TokenId> tokens =
-      model_.tokenizer().encode(*text, {.add_special = fields.boolean("add_special").value_or(false),
-                                        .parse_special = fields.boolean("parse_special").value_or(true)});
-  Json list = Json::array();
-  const bool pieces = fields.boolean("with_pieces").value_or(false);
-  for (const TokenId id : tokens)
-    list.push_back(pieces ? Json{{"id", id}, {"piece", model_.tokenizer().decode(id, true)}} : Json(id));
-  return {{"tokens", std::move(list)}, {"count", tokens.size()}, {"max_model_len", defaults_.context}};
-}
+Json Engine::tokenize(const Json& body) const { return answer_tokenize(body, model_.tokenizer(), defaults_.context); }
 
-Json Engine::detokenize(const Json& body) const {
-  const Fields fields(body);
-  const Json* const list = fields.list("tokens");
-  if (!list) fields.reject("tokens", "this field is required.");
-  return {{"content", model_.tokenizer().decode(parse_tokens(fields, "tokens", *list, defaults_.vocabulary), true)}};
-}
+Json Engine::detokenize(const Json& body) const { return answer_detokenize(body, model_.tokenizer()); }
 
 Json Engine::apply_template(const Json& body) const {
   const Fields fields(body);
@@ -246,11 +232,7 @@ Json Engine::models() const { return {{"object", "list"}, {"data", Json::array({
 
 Json Engine::model(const std::string& name) const {
   require_model(name, defaults_);
-  return {{"id", defaults_.model},
-          {"object", "model"},
-          {"created", created_},
-          {"owned_by", "tessera"},
-          {"max_model_len", defaults_.context}};
+  return model_json(defaults_, created_);
 }
 
 }  // namespace tessera::app

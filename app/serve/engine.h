@@ -12,18 +12,12 @@
 
 namespace tessera::app {
 
-/// A request that is ready to be submitted.
-struct PreparedRequest {
-  TextRequest text;  ///< without the callback
-  AnswerSettings answer;
-};
-
 /// A loaded model. All functions are thread-safe.
 class Engine {
  public:
   /// `chat_template` is as in ChatTemplate::of. If the file has no template and `chat_template` is empty, requests to
   /// chat are rejected. Throws the errors of ChatTemplate::of if `chat_template` is not empty, and of Scheduler.
-  Engine(GgufFile file, LanguageModel model, const std::string& chat_template, RequestDefaults defaults,
+  Engine(const GgufFile& file, LanguageModel model, const std::string& chat_template, RequestDefaults defaults,
          const SchedulerOptions& options);
 
   /// Parses a request and tokenises its prompt. Takes time in proportion to the prompt. Throws ApiError.
@@ -48,7 +42,7 @@ class Engine {
     GenerateOptions ends;  ///< set by set_chat_ends()
     std::optional<ToolCallSyntax> calls = {};
   };
-  Chat load_chat(const std::string& name, bool tools) const;
+  Chat load_chat(const GgufFile& file, const std::string& name, bool tools) const;
   const Chat& chat(bool tools) const;
   ChatPrompt render(const Conversation& conversation, const std::string& tools, const std::string& arguments) const;
   /// Returns the grammar of answers that call one of the required functions.
@@ -56,14 +50,14 @@ class Engine {
                                               std::optional<std::size_t> thinking) const;
   /// Returns the tokens of a prompt in the field `field`.
   std::vector<TokenId> prompt_tokens(const RequestPrompt& prompt, const char* field, bool parse_special) const;
+  /// Returns the tokens of a prompt whose answer is the text between `before` and `after`.
+  std::vector<TokenId> gap_tokens(const std::string& before, const std::string& after) const;
   TextRequest text_request(const SamplingRequest& request) const;
-  AnswerSettings answer_settings() const;
   AnswerSettings answer_settings(const SamplingRequest& request) const;
   void require_fits(const std::vector<TokenId>& prompt, const char* field) const;
   /// Rejects texts that are much too long, before time is spent on their tokens.
   void require_may_fit(std::size_t bytes, const char* field) const;
 
-  GgufFile file_;
   LanguageModel model_;
   std::optional<Chat> chat_, tool_chat_;  ///< without tools; with tools, if a template supports them
   std::string no_template_;               ///< why there is no template

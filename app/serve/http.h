@@ -37,7 +37,7 @@ class Reply {
  public:
   virtual ~Reply() = default;
   /// Sends a complete response.
-  virtual void send(const HttpResponse& response) = 0;
+  virtual void send(HttpResponse response) = 0;
   /// Starts a stream of server-sent events. While nothing is written, the server sends comments at intervals.
   virtual void begin_stream(const HttpResponse& head) = 0;
   virtual void write(std::string_view part) = 0;  ///< Writes a part of the stream.

@@ -72,7 +72,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void close();
 
   // For the reply of the request in progress.
-  void send(const HttpResponse& response);
+  void send(HttpResponse response);
   void begin_stream(const HttpResponse& head);
   void write_part(std::string_view part);
   void end_stream();
@@ -126,8 +126,8 @@ class ConnectionReply : public Reply {
   ~ConnectionReply() override {
     if (connection_) connection_->close();
   }
-  void send(const HttpResponse& response) override {
-    if (const auto connection = std::exchange(connection_, nullptr)) connection->send(response);
+  void send(HttpResponse response) override {
+    if (const auto connection = std::exchange(connection_, nullptr)) connection->send(std::move(response));
   }
   void begin_stream(const HttpResponse& head) override {
     if (connection_) connection_->begin_stream(head);

@@ -10,6 +10,7 @@
 #include "serve/http_connection.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
+#include "tessera/base/os/time_slice.h"
 
 namespace tessera::app {
 namespace {
@@ -17,6 +18,7 @@ namespace {
 constexpr std::string_view continue_line = "HTTP/1.1 100 Continue\r\n\r\n";
 constexpr std::string_view comment = ": waiting\n\n";
 constexpr Milliseconds linger_time{2'000};
+constexpr std::size_t long_body = std::size_t{64} << 10;  // is not copied
 
 std::string head_text(const HttpResponse& response, bool keep_alive) {
   std::string out =
@@ -152,16 +154,22 @@ void Connection::reject(int status, std::string_view message) {
   send(error_response(status, message));
 }
 
-void Connection::send(const HttpResponse& response) {
+void Connection::send(HttpResponse response) {
   if (state_ != State::processing) return;
   if (pool_.draining) keep_alive_ = false;
-  std::string bytes = head_text(response, keep_alive_);
-  if (response.status != 204) bytes += fmt::format("Content-Length: {}\r\n", response.body.size());
-  bytes += "\r\n";
-  if (!head_only_) bytes += response.body;
-  answered_ = true;
+  std::string head = head_text(response, keep_alive_);
+  if (response.status != 204) head += fmt::format("Content-Length: {}\r\n", response.body.size());
+  head += "\r\n";
+  if (head_only_) response.body.clear();
+  if (head.size() + response.body.size() > pool_.limits.unsent)
+    return send(error_response(500, "The answer is too long."));
+  if (response.body.size() < long_body) head += std::exchange(response.body, {});  // one packet
+  answered_ = response.body.empty();
   lost_ = nullptr;
-  write(std::move(bytes));
+  write(std::move(head));
+  if (answered_ || state_ != State::processing) return;
+  answered_ = true;
+  write(std::move(response.body));
 }
 
 void Connection::begin_stream(const HttpResponse& head) {
@@ -193,7 +201,10 @@ void Connection::end_stream() {
 }
 
 void Connection::write(std::string bytes) {
-  out_ += bytes;
+  if (out_.empty())
+    out_ = std::move(bytes);
+  else
+    out_ += bytes;
   if (out_.size() > pool_.limits.unsent) return close();
   if (writing_.empty()) write_next();
 }
@@ -332,6 +343,7 @@ std::string HttpServer::url() const {
 bool HttpServer::is_loopback() const { return state_->acceptor.local_endpoint().address().is_loopback(); }
 
 void HttpServer::run() {
+  os::request_short_slices();  // requests such as /health are answered while the model occupies all cores
   while (true) {
     try {
       state_->shared.io.run();

@@ -35,7 +35,6 @@ constexpr Unsupported unsupported[] = {
     {"t_max_predict_ms", ""},
     {"logits_processors", ""},
     {"return_token_ids", ""},
-    {"suffix", "Filling in the middle is not supported."},
     {"prompt_logprobs", "Only tokens of the answer have log probabilities."},
     {"n_predict", "Use max_tokens."},
     {"n_probs", "Use logprobs."},
@@ -401,6 +400,14 @@ void require_model(const std::string& name, const RequestDefaults& defaults) {
                    "model", "model_not_found");
 }
 
+Json model_json(const RequestDefaults& defaults, std::int64_t created) {
+  return {{"id", defaults.model},
+          {"object", "model"},
+          {"created", created},
+          {"owned_by", "tessera"},
+          {"max_model_len", defaults.context}};
+}
+
 void check_model(const Fields& fields, const RequestDefaults& defaults) {
   if (const auto model = fields.string("model")) require_model(*model, defaults);
 }
@@ -411,6 +418,8 @@ ChatRequest parse_chat_request(const Json& body, const RequestDefaults& defaults
   parse_sampling_request(fields, defaults, out);
   if (fields.boolean("echo").value_or(false))
     fields.reject("echo", "this field is not supported.", "unsupported_field");
+  if (const Json* const suffix = fields.find("suffix"); suffix && !is_neutral(*suffix))
+    fields.reject("suffix", "this field is not supported. Use /v1/completions.", "unsupported_field");
   out.max_tokens = parse_max_tokens(fields, 1).value_or(defaults.context);
   const auto likeliest = fields.integer("top_logprobs", 0, most_log_probabilities);
   if (fields.boolean("logprobs").value_or(false))
@@ -438,6 +447,10 @@ CompletionRequest parse_completion_request(const Json& body, const RequestDefaul
     fields.reject("logprobs", "log probabilities of the prompt are not supported; do not combine echo and logprobs.",
                   "unsupported_field");
   out.prompts = parse_prompts(fields, "prompt", most_prompts, defaults.vocabulary);
+  out.suffix = fields.string("suffix").value_or("");
+  const auto is_text = [](const RequestPrompt& p) { return std::holds_alternative<std::string>(p); };
+  if (!out.suffix.empty() && !std::ranges::all_of(out.prompts, is_text))
+    fields.reject("suffix", "the prompt must be text, not token ids.", "unsupported_field");
   return out;
 }
 

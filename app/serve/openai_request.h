@@ -71,7 +71,8 @@ using RequestPrompt = std::variant<std::string, std::vector<TokenId>>;  ///< a t
 
 /// A request to /v1/completions.
 struct CompletionRequest : SamplingRequest {
-  std::vector<RequestPrompt> prompts;
+  std::vector<RequestPrompt> prompts;  ///< texts if there is a suffix
+  std::string suffix;                  ///< the text after the answer; empty: any
   bool echo = false;
 };
 
@@ -96,6 +97,8 @@ std::vector<RequestPrompt> parse_prompts(const Fields& fields, const char* name,
 std::uint64_t parse_salt(const Fields& fields);
 /// Throws ApiError 404 if this is not the name of the server's model.
 void require_model(const std::string& name, const RequestDefaults& defaults);
+/// Describes the model for /v1/models. `created` is in seconds since 1970.
+Json model_json(const RequestDefaults& defaults, std::int64_t created);
 /// Parses "model". Throws ApiError 400, or 404 if it is not the server's model.
 void check_model(const Fields& fields, const RequestDefaults& defaults);
 

@@ -39,6 +39,9 @@ std::string percent_decoded(std::string_view text) {
 
 constexpr std::string_view model_prefix = "/v1/models/";
 
+ApiError queue_error() {
+  return ApiError(429, "The server has too many waiting requests. Try again later.", {}, "queue_full");
+}
 ApiError stopping_error() { return ApiError(503, "The server is stopping.", {}, "server_stopping"); }
 
 }  // namespace
@@ -80,7 +83,7 @@ void Service::handle(const HttpRequest& request, std::unique_ptr<Reply> reply) {
     log("request 500 failed");
   }
   for (auto& header : cors_headers(options_.access, request)) response.headers.push_back(std::move(header));
-  reply->send(response);
+  reply->send(std::move(response));
 }
 
 /// Returns the response, or moves from `reply` if the response will be sent later.
@@ -99,72 +102,119 @@ HttpResponse Service::answer(const HttpRequest& request, std::unique_ptr<Reply>&
   }
   if (request.path == "/health") return health();
   check_key(options_.access, request);
-  if (request.path == "/metrics")
-    return {.body = metrics_.text(engine_ ? engine_->scheduler().statistics() : SchedulerStatistics{},
-                                  server_.connections()),
-            .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+  if (request.path == "/metrics") return metrics();
   require_engine();
+  if (embedder_) return answer_embedder(request, reply);
   if (is_one_model)
     return {.body = json_text(engine_->model(percent_decoded(request.path.substr(model_prefix.size()))))};
   if (request.path == "/v1/models") return {.body = json_text(engine_->models())};
   if (route->second.compute)
-    compute(request, std::move(reply), route->second.compute);
+    compute(request, reply, [engine = engine_.get(), function = route->second.compute](const Json& body) {
+      return (engine->*function)(body);
+    });
   else
-    start_text(request, std::move(reply), route->second);
+    start(request, std::move(reply), route->second.kind,
+          [engine = engine_.get(), prepare = route->second.prepare](const Json& body) {
+            return (engine->*prepare)(body);
+          });
   return {};
 }
 
 HttpResponse Service::health() const {
-  if (!engine_ || stopping_)
+  if ((!engine_ && !embedder_) || stopping_)
     return {.status = 503,
             .body = fmt::format(R"({{"status":"{}"}})", stopping_ ? "stopping" : "loading"),
             .headers = {{"Retry-After", "2"}}};
   return {.body = R"({"status":"ok"})"};
 }
 
+SchedulerStatistics Service::statistics() const {
+  SchedulerStatistics out;
+  if (engine_) out = engine_->scheduler().statistics();
+  if (embedder_) out = embedder_->statistics();
+  out.queued += static_cast<std::int64_t>(worker_.waiting());
+  return out;
+}
+
+HttpResponse Service::metrics() const {
+  return {.body = metrics_.text(statistics(), server_.connections()),
+          .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+}
+
 void Service::require_engine() const {
   if (stopping_) throw stopping_error();
-  if (!engine_) throw ApiError(503, "The model is being loaded.", {}, "model_loading");
+  if (!engine_ && !embedder_) throw ApiError(503, "The model is being loaded.", {}, "model_loading");
 }
 
-void Service::compute(const HttpRequest& request, std::unique_ptr<Reply> reply,
-                      Json (Engine::*function)(const Json&) const) {
+/// Answers requests to a model that computes embeddings only.
+HttpResponse Service::answer_embedder(const HttpRequest& request, std::unique_ptr<Reply>& reply) {
+  EmbeddingEngine* const engine = embedder_.get();
+  if (request.path.starts_with("/v1/models")) {
+    const Json model = model_json(engine->defaults(), engine->created());
+    if (!request.path.starts_with(model_prefix))
+      return {.body = json_text({{"object", "list"}, {"data", Json::array({model})}})};
+    require_model(percent_decoded(request.path.substr(model_prefix.size())), engine->defaults());
+    return {.body = json_text(model)};
+  }
+  if (request.path == "/tokenize") {
+    compute(request, reply, [engine](const Json& body) { return engine->tokenize(body); });
+  } else if (request.path == "/detokenize") {
+    compute(request, reply, [engine](const Json& body) { return engine->detokenize(body); });
+  } else if (request.path == "/v1/embeddings") {
+    start(request, std::move(reply), "embedding",
+          [engine](const Json& body) { return engine->prepare_embeddings(body); });
+  } else {
+    throw ApiError(400, "This model computes embeddings and does not generate text. Use /v1/embeddings.", {},
+                   "unsupported_model");
+  }
+  return {};
+}
+
+void Service::compute(const HttpRequest& request, std::unique_ptr<Reply>& reply,
+                      std::function<Json(const Json&)> function) {
+  if (worker_.waiting() >= options_.queue) throw queue_error();
   // Functions that are posted must be copyable.
   const auto shared = std::make_shared<std::unique_ptr<Reply>>(std::move(reply));
-  auto headers = cors_headers(options_.access, request);
-  worker_.add(
-      [this, body = request.body, headers = std::move(headers), shared, function, engine = engine_.get()]() mutable {
-        HttpResponse response;
-        try {
-          response.body = json_text((engine->*function)(parse_body(body)));
-        } catch (const ApiError& e) {
-          response = e.response();
-        } catch (const std::exception& e) {
-          response = ApiError(500, e.what()).response();
-        }
-        for (auto& header : headers) response.headers.push_back(header);
-        server_.post([response = std::move(response), reply = std::move(shared)] { (*reply)->send(response); });
-      });
+  const Worker::Number work = worker_.add([this, body = request.body, headers = cors_headers(options_.access, request),
+                                           shared, function = std::move(function)]() mutable {
+    HttpResponse response;
+    try {
+      response.body = json_text(function(parse_body(body)));
+    } catch (const ApiError& e) {
+      response = e.response();
+    } catch (const std::exception& e) {
+      response = ApiError(500, e.what()).response();
+    }
+    for (auto& header : headers) response.headers.push_back(header);
+    server_.post(
+        [response = std::move(response), reply = std::move(shared)]() mutable { (*reply)->send(std::move(response)); });
+  });
+  (*shared)->on_lost([this, work] { worker_.remove(work); });
 }
 
-void Service::start_text(const HttpRequest& request, std::unique_ptr<Reply> reply, const Route& route) {
+void Service::start(const HttpRequest& request, std::unique_ptr<Reply> reply, std::string kind,
+                    std::function<PreparedRequest(const Json&)> prepare) {
   const Number number = next_number_++;
   Pending& pending = pending_[number];
   pending.reply = std::move(reply);
   pending.headers = cors_headers(options_.access, request);
-  pending.kind = route.kind;
+  pending.kind = std::move(kind);
   pending.reply->on_lost([this, number] { lose(number); });
-  worker_.add([this, number, body = request.body, prepare = route.prepare, engine = engine_.get()] {
-    try {
-      const auto prepared = std::make_shared<PreparedRequest>((engine->*prepare)(parse_body(body)));
-      server_.post([this, number, prepared] { submit(number, *prepared); });
-    } catch (const ApiError& e) {
-      server_.post([this, number, e] { fail_request(number, e, RequestOutcome::rejected); });
-    } catch (const std::exception& e) {
-      const ApiError error(500, e.what());
-      server_.post([this, number, error] { fail_request(number, error, RequestOutcome::failed); });
-    }
-  });
+  if (worker_.waiting() >= options_.queue) return fail_request(number, queue_error(), RequestOutcome::rejected);
+  pending.work =
+      worker_.add([this, number, body = request.body, prepare = std::move(prepare), cancelled = pending.cancelled] {
+        if (*cancelled)
+          return server_.post([this, number] { fail_request(number, stopping_error(), RequestOutcome::cancelled); });
+        try {
+          const auto prepared = std::make_shared<PreparedRequest>(prepare(parse_body(body)));
+          server_.post([this, number, prepared] { submit(number, *prepared); });
+        } catch (const ApiError& e) {
+          server_.post([this, number, e] { fail_request(number, e, RequestOutcome::rejected); });
+        } catch (const std::exception& e) {
+          const ApiError error(500, e.what());
+          server_.post([this, number, error] { fail_request(number, error, RequestOutcome::failed); });
+        }
+      });
 }
 
 void Service::submit(Number number, PreparedRequest& request) {
@@ -175,16 +225,19 @@ void Service::submit(Number number, PreparedRequest& request) {
   request.answer.id = random_id(request.answer.kind == AnswerKind::chat         ? "chatcmpl"
                                 : request.answer.kind == AnswerKind::completion ? "cmpl"
                                                                                 : "embd");
-  pending.answer.emplace(std::move(request.answer));
-  request.text.on_event = [this, number](std::int64_t sequence, const TextEvent& event) {
+  pending.answer = std::make_shared<Answer>(std::move(request.answer));
+  embedder_ ? embed(number, std::move(request.text.prompts)) : schedule(number, std::move(request.text));
+}
+
+void Service::schedule(Number number, TextRequest request) {
+  Pending& pending = pending_.at(number);
+  request.on_event = [this, number](std::int64_t sequence, const TextEvent& event) {
     server_.post([this, number, sequence, event] { take(number, sequence, event); });
   };
   try {
-    pending.scheduled = engine_->scheduler().submit(std::move(request.text));
+    pending.scheduled = engine_->scheduler().submit(std::move(request));
   } catch (const QueueFull&) {
-    return fail_request(number,
-                        ApiError(429, "The server has too many waiting requests. Try again later.", {}, "queue_full"),
-                        RequestOutcome::rejected);
+    return fail_request(number, queue_error(), RequestOutcome::rejected);
   } catch (const ArgumentError& e) {
     return fail_request(number, ApiError(400, e.what()), RequestOutcome::rejected);
   } catch (const std::exception& e) {
@@ -195,6 +248,31 @@ void Service::submit(Number number, PreparedRequest& request) {
   head.headers.emplace_back("Cache-Control", "no-cache");
   head.headers.emplace_back("X-Accel-Buffering", "no");  // nginx must not collect the events
   pending.reply->begin_stream(head);
+}
+
+void Service::embed(Number number, std::vector<std::vector<TokenId>> texts) {
+  Pending& pending = pending_.at(number);
+  pending.work = worker_.add([this, number, texts = std::move(texts), cancelled = pending.cancelled] {
+    try {
+      const auto results = std::make_shared<std::vector<EmbeddingResult>>(embedder_->embed(texts, *cancelled));
+      const bool is_complete = results->size() == texts.size();
+      server_.post([this, number, results, is_complete] {
+        if (!is_complete) return fail_request(number, stopping_error(), RequestOutcome::cancelled);
+        std::int64_t sequence = 0;
+        for (EmbeddingResult& e : *results) {
+          take(number, sequence, TextStarted{e.tokens, 0});
+          take(number, sequence, TextEmbedding{std::move(e.values)});
+          take(number, sequence++, TextEnded{.reason = StopReason::max_tokens});
+        }
+      });
+    } catch (const std::exception& e) {
+      const ApiError error(500, e.what(), {}, "generation_failed");
+      server_.post([this, number, error] {
+        fail_request(number, error, RequestOutcome::failed);
+        check_device(error.what());
+      });
+    }
+  });
 }
 
 void Service::take(Number number, std::int64_t sequence, const TextEvent& event) {
@@ -233,9 +311,26 @@ void Service::finish(Number number) {
     std::string last = answer.settings().include_usage ? event_text(answer.usage_chunk()) : "";
     pending.reply->write(last + "data: [DONE]\n\n");
     pending.reply->end();
-  } else {
-    pending.reply->send({.body = json_text(answer.result()), .headers = pending.headers});
+    return end(number, 200, RequestOutcome::completed);
   }
+  if (answer.settings().kind != AnswerKind::embeddings && !answer.settings().log_probabilities)
+    return send_result(number, json_text(answer.result()));
+  // The text can have many megabytes, and other connections must not wait for it.
+  pending.work = worker_.add([this, number, finished = std::shared_ptr<const Answer>(pending.answer)] {
+    try {
+      const auto body = std::make_shared<std::string>(json_text(finished->result()));
+      server_.post([this, number, body] { send_result(number, std::move(*body)); });
+    } catch (const std::exception& e) {
+      const ApiError error(500, e.what());
+      server_.post([this, number, error] { fail_request(number, error, RequestOutcome::failed); });
+    }
+  });
+}
+
+void Service::send_result(Number number, std::string body) {
+  const auto at = pending_.find(number);
+  if (at == pending_.end()) return;  // the client is lost
+  at->second.reply->send({.body = std::move(body), .headers = at->second.headers});
   end(number, 200, RequestOutcome::completed);
 }
 
@@ -249,7 +344,7 @@ void Service::fail_request(Number number, const ApiError& error, RequestOutcome 
   } else {
     HttpResponse response = error.response();
     response.headers.insert(response.headers.end(), pending.headers.begin(), pending.headers.end());
-    pending.reply->send(response);
+    pending.reply->send(std::move(response));
   }
   if (pending.scheduled) engine_->scheduler().cancel(*pending.scheduled);
   end(number, error.status(), outcome);
@@ -258,7 +353,7 @@ void Service::fail_request(Number number, const ApiError& error, RequestOutcome 
 /// A device that fails again with other sequences is lost, and a process cannot use it again. The program that has
 /// started this one can start it again.
 void Service::check_device(const std::string& error) {
-  if (stopping_ || engine_->scheduler().statistics().failed_steps < 2) return;
+  if (stopping_ || statistics().failed_steps < 2) return;
   failure_ = error;
   shut_down();
 }
@@ -266,6 +361,8 @@ void Service::check_device(const std::string& error) {
 void Service::lose(Number number) {
   const auto at = pending_.find(number);
   if (at == pending_.end()) return;
+  *at->second.cancelled = true;
+  worker_.remove(at->second.work);
   if (at->second.scheduled) engine_->scheduler().cancel(*at->second.scheduled);
   end(number, 499, RequestOutcome::cancelled);
 }
@@ -299,8 +396,13 @@ void Service::shut_down() {
 void Service::wait_for_requests() {
   const auto now = Clock::now();
   // After the requests are cancelled, their last events and the responses take a moment.
-  if (server_.active() == 0 || now > stop_at_ + std::chrono::seconds(2)) return server_.stop();
-  if (now > stop_at_ && engine_ && !std::exchange(cancelled_all_, true)) engine_->scheduler().cancel_all();
+  const bool is_idle = server_.active() == 0 || now > stop_at_ + std::chrono::seconds(2);
+  // Also if no client waits: the worker may compute for one that was lost just now.
+  if ((is_idle || now > stop_at_) && !std::exchange(cancelled_all_, true)) {
+    if (engine_) engine_->scheduler().cancel_all();
+    for (auto& [number, pending] : pending_) *pending.cancelled = true;
+  }
+  if (is_idle) return server_.stop();
   server_.after(std::chrono::milliseconds(20), [this] { wait_for_requests(); });
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `tessera chat`, `generate --chat` and `tokenize`, with pipes and on a pseudo terminal.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -170,7 +171,8 @@ TEST(Chat, ErrorInAScriptEndsTheProgram) {
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/nope\n")), 1, {"/nope", "/help"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/retry\n")), 1, {"no message to answer"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/save\n")), 1, {"/save needs a file name"}));
-  EXPECT_TRUE(fails(tessera_with(chat({}), typed("/save /nonexistent/x\n")), 1, {"/nonexistent/x", "No such file"}));
+  EXPECT_TRUE(fails(tessera_with(chat({}), typed("/save /nonexistent/x\n")), 1,
+                    {"/nonexistent/x", "the folder /nonexistent does not exist"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/load /nonexistent/x\n")), 1, {"/nonexistent/x", "No such file"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/load README.md\n")), 1, {"README.md", "not valid JSON"}));
   const std::string pipe = model().path_in_folder("pipe");
@@ -523,6 +525,26 @@ TEST(Generate, ReadsControlTokensOnlyIfRequested) {
   EXPECT_TRUE(fails(generate({"-p", "1", "--special", "--ids"}), 2, {"--special", "--ids"}));
 }
 
+TEST(Generate, WarnsAboutTextThatIsNotUtf8) {
+  const auto warning = [](const std::string& prompt) {
+    return tessera_with({"generate", bare, "--device", "cpu", "-n", "1", "--json", "-q", "-p", prompt}).err;
+  };
+  EXPECT_EQ(warning("na\xc3\xafve \xf0\x9f\xa6\x8a"), "");
+  EXPECT_TRUE(holds(warning("na\xefve"), {"the prompt is not UTF-8: byte 2 is 0xef", "iconv"}));
+  EXPECT_TRUE(holds(tessera_with({"tokenize", bare, "a\xc3"}).err, {"the text is not UTF-8: byte 1 is 0xc3"}));
+  const Outcome message = tessera_with(chat({}), typed("na\xefve\n"));
+  EXPECT_TRUE(holds(message.err, {"the message is not UTF-8: byte 2 is 0xef"}));
+}
+
+/// Replaces numbers with four decimals by `#` and returns them. Their last digits depend on the processor.
+std::vector<double> take_decimals(std::string& text) {
+  static const std::regex number("-?\\d\\.\\d{4}\\b");
+  std::vector<double> out;
+  for (std::sregex_iterator i(text.begin(), text.end(), number), end; i != end; ++i) out.push_back(std::stod(i->str()));
+  text = std::regex_replace(text, number, "#");
+  return out;
+}
+
 TEST(Documents, CommandsOfLlmMdPrintTheDocumentedOutput) {
   const std::string page = text_of("docs/llm.md");
   const std::string folder = std::filesystem::path(TESSERA_PROGRAM).parent_path();
@@ -538,7 +560,9 @@ TEST(Documents, CommandsOfLlmMdPrintTheDocumentedOutput) {
   bool inside = false;
   const auto check = [&] {
     if (!command.empty()) {
-      const Outcome o = run({"-c", command}, shell);
+      Outcome o = run({"-c", command}, shell);
+      const std::vector<double> decimals = take_decimals(o.out);
+      EXPECT_THAT(decimals, testing::Pointwise(testing::DoubleNear(1e-3), take_decimals(shown))) << command;
       EXPECT_EQ(o.out, shown) << command << "\n" << o.err;
       ++commands;
     }
@@ -555,7 +579,7 @@ TEST(Documents, CommandsOfLlmMdPrintTheDocumentedOutput) {
       shown += line + "\n";
     }
   }
-  EXPECT_EQ(commands, 11);
+  EXPECT_EQ(commands, 12);
   const std::string block = page.substr(page.find("```cpp\n") + 7);
   EXPECT_NE(text_of("examples/language_models/chat.cpp").find(block.substr(0, block.find("```"))), std::string::npos);
   for (const std::string& family : tessera::ChatTemplate::families())

@@ -115,6 +115,15 @@ class HttpClient {
     if (!body.empty()) out += "Content-Length: " + std::to_string(body.size()) + "\r\n";
     return out + "\r\n" + body;
   }
+  /// Closes the sending side. The server can still answer.
+  void finish_sending() { ::shutdown(socket_, SHUT_WR); }
+  /// The port of this side of the connection.
+  std::uint16_t port() const {
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size);
+    return ntohs(address.sin_port);
+  }
   const std::string& received() const { return received_; }
 
  private:

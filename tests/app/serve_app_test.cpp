@@ -104,20 +104,26 @@ TEST(ServeProgram, RejectsUnsafeOrInvalidOptions) {
     arguments.insert(arguments.begin(), {"serve", model, "--port", "0"});
     return run(arguments);
   };
-  EXPECT_TRUE(fails(with({"--host", "0.0.0.0"}), 1, {"without a key", "--api-key-file", "--no-key"}));
+  EXPECT_TRUE(fails(with({"--host", "0.0.0.0"}), 2, {"without a key", "--api-key-file", "--no-key"}));
   EXPECT_TRUE(fails(with({"--host", "no.such.host.invalid"}), 1, {"the host is unknown"}));
-  EXPECT_TRUE(fails(with({"--api-key-file", folder / "keys", "--cors", "*"}), 1, {"--cors"}));
-  EXPECT_TRUE(fails(with({"--cors", "http://localhost:3000/"}), 1, {"--cors", "no origin"}));
+  EXPECT_TRUE(fails(with({"--api-key-file", folder / "keys", "--cors", "*"}), 2, {"--cors", "keys"}));
+  EXPECT_TRUE(fails(with({"--cors", "http://localhost:3000/"}), 2, {"--cors", "no origin"}));
   EXPECT_TRUE(fails(with({"--api-key-file", folder / "empty"}), 1, {"no API key"}));
   EXPECT_TRUE(fails(with({"--api-key-file", folder / "missing"}), 1, {"missing"}));
   EXPECT_TRUE(fails(with({"--api-key-file", folder / "bad"}), 1, {"line = 2"}));
   EXPECT_TRUE(fails(with({"--api-key-file", folder / "keys", "--no-key"}), 2, {"--no-key"}));
   EXPECT_TRUE(fails(run({"serve", model, "--port", "65536"}), 2, {"--port"}));
   EXPECT_TRUE(fails(with({"--parallel", "0"}), 2, {"--parallel"}));
-  const Outcome missing = run({"serve", "missing.gguf", "--port", "0"}), unknown = with({"--template", "none"});
-  EXPECT_TRUE(fails(missing, 1, {"missing.gguf"}));
-  EXPECT_TRUE(fails(unknown, 1, {"has a chat template with this name", "none"}));
-  EXPECT_EQ(missing.out + unknown.out, "") << "before the server listens";
+  // What does not match the model or the machine is reported before the server listens, too.
+  const auto fails_early = [](const Outcome& outcome, const std::vector<std::string>& parts) {
+    EXPECT_EQ(outcome.out, "") << "the server listens";
+    return fails(outcome, 1, parts);
+  };
+  EXPECT_TRUE(fails_early(run({"serve", "missing.gguf", "--port", "0"}), {"missing.gguf"}));
+  EXPECT_TRUE(fails_early(with({"--template", "none"}), {"has a chat template with this name", "none"}));
+  EXPECT_TRUE(fails_early(with({"--device", "cpu:9"}), {"cpu:9"}));
+  EXPECT_TRUE(fails_early(with({"--ctx", "1000000000"}), {"context", "1000000000", "1024"}));
+  EXPECT_TRUE(fails_early(with({"--logit-bias", "2048=1"}), {"--logit-bias", "2048 tokens"}));
 }
 
 /// A curl command of the page: curl -s[N] URL [-d 'BODY'] [| jq -r PATH].

@@ -11,6 +11,7 @@
 #include "serve/metrics.h"
 #include "serve/openai_request.h"
 #include "tests/support/errors.h"
+#include "tests/support/fuzz_cases.h"
 
 namespace tessera::app {
 namespace {
@@ -209,6 +210,7 @@ TEST(ServeRequest, RejectsInvalidFields) {
       {R"({"chat_template_kwargs": {"a": "<|im_end|>"}})", "chat_template_kwargs", "letters"},
       {R"({"chat_template_kwargs": {"a": ["x"]}})", "chat_template_kwargs", "letters"},
       {R"({"reasoning_effort": "<|x|>"})", "reasoning_effort", "a word"},
+      {R"({"suffix": "end"})", "suffix", "/v1/completions"},
   };
   for (const Case& c : chats) check(c, parsed_chat);
   const std::vector<Case> completions = {
@@ -218,7 +220,7 @@ TEST(ServeRequest, RejectsInvalidFields) {
       {R"({"prompt": [1, 50]})", "prompt", "from 0 to 49"},
       {R"({"prompt": [1, "a"]})", "prompt", "from 0 to 49"},
       {R"({"prompt": ["a", {}]})", "prompt", "expected a string"},
-      {R"({"suffix": "end"})", "suffix", "not supported"},
+      {R"({"prompt": ["a", [1]], "suffix": "end"})", "suffix", "must be text"},
       {R"({"logprobs": 21})", "logprobs", "from 0 to 20"},
       {R"({"echo": true, "logprobs": 1})", "logprobs", "do not combine"},
       {R"({"max_tokens": -1})", "max_tokens", "from 0"},
@@ -277,19 +279,19 @@ TEST(ServeRequest, BodiesMustBeJsonObjectsOfLimitedDepth) {
 }
 
 TEST(ServeRequest, MutatedRequestsAreParsedOrRejected) {
-  std::mt19937 random(7);
   const std::vector<std::string> bodies = {
       json_text(chat(R"({"temperature": 0.5, "stop": ["a"], "logit_bias": {"5": 1}, "tools": [{"type": "function",
                 "function": {"name": "f", "parameters": {"type": "object"}}}], "stream_options": {"include_usage": true},
                 "tool_choice": "required", "chat_template_kwargs": {"x": 1}, "response_format": {"type": "text"},
                 "n": 3})")),
       json_text(
-          completion(R"({"prompt": [[1, 2], "text", [3]], "seed": 12345678901, "logprobs": 2, "max_tokens": 5})"))};
+          completion(R"({"prompt": [[1, 2], "text", [3]], "seed": 12345678901, "logprobs": 2, "max_tokens": 5})")),
+      R"({"input": ["a", [1, 2], "b"], "encoding_format": "base64", "dimensions": 3, "cache_salt": "x"})"};
   const std::vector<std::string> pieces = {"null", "{}",   "[]",       "-1",      "1e999",
                                            "\"\"", "true", "\xf0\x9f", "\\u0000", "9999999999999999999999"};
-  for (int i = 0; i < 2000; ++i) {
+  test::run_fuzz_cases([&](std::mt19937_64& random) {
     std::string body = bodies[random() % bodies.size()];
-    for (unsigned changes = 1 + random() % 4; changes > 0; --changes) {
+    for (std::uint64_t changes = 1 + random() % 4; changes > 0; --changes) {
       const std::size_t at = random() % (body.size() + 1);
       switch (random() % 4) {
         case 0: body.insert(at, pieces[random() % pieces.size()]); break;
@@ -304,16 +306,19 @@ TEST(ServeRequest, MutatedRequestsAreParsedOrRejected) {
         }
       }
     }
-    for (const bool is_chat : {true, false}) try {
-        if (is_chat)
-          parse_chat_request(parse_body(body), defaults());
+    for (const int kind : {0, 1, 2}) try {
+        const Json parsed = parse_body(body);
+        if (kind == 0)
+          parse_chat_request(parsed, defaults());
+        else if (kind == 1)
+          parse_completion_request(parsed, defaults());
         else
-          parse_completion_request(parse_body(body), defaults());
+          parse_embedding_request(parsed, defaults());
       } catch (const ApiError& e) {
         EXPECT_TRUE(e.status() == 400 || e.status() == 404);
         EXPECT_TRUE(Json::accept(e.body()));
       }
-  }
+  });
 }
 
 TEST(ServeAccess, ChecksKeys) {

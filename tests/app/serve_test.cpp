@@ -3,98 +3,24 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <mutex>
 #include <random>
+#include <regex>
 #include <thread>
 
-#include "serve/service.h"
 #include "tessera/base/unicode.h"
-#include "tests/app/http_client.h"
+#include "tests/app/serve_server.h"
+#include "tests/embedding/embedding_values.h"
 #include "tests/support/folder.h"
 #include "tests/support/scripted_model.h"
 
 using namespace std::chrono_literals;
-using nlohmann::json;
-using tessera::test::HttpAnswer;
-using tessera::test::HttpClient;
 
 namespace tessera::app {
 namespace {
 
-LanguageModel load_on_cpu(const GgufFile& file) {
-  LoadOptions options;
-  options.devices = {Device{Backend::cpu, 0}};
-  return LanguageModel::load(file, options);
-}
-
-std::unique_ptr<Engine> shipped_engine(SchedulerOptions options = {.context = 1024}) {
-  auto file = GgufFile::open("models/pgdocs-2m-q8_0.gguf");
-  auto model = load_on_cpu(file);
-  RequestDefaults defaults{.model = "pgdocs"};
-  return std::make_unique<Engine>(std::move(file), std::move(model), "chatml", defaults, options);
-}
-
-/// A server on a thread.
-class TestServer {
- public:
-  explicit TestServer(std::unique_ptr<Engine> engine, AccessRules access = {}, HttpLimits limits = {},
-                      std::chrono::milliseconds stop_time = 10s)
-      : server_("127.0.0.1", 0, limits,
-                [this](const HttpRequest& r, std::unique_ptr<Reply> reply) { service_->handle(r, std::move(reply)); }),
-        service_(std::make_unique<Service>(
-            server_, ServiceOptions{.access = access, .stop_time = stop_time, .log = [this](const std::string& line) {
-                                      const std::lock_guard lock(mutex_);
-                                      log_ += line + "\n";
-                                    }})) {
-    if (engine) service_->set_engine(std::move(engine));
-    port_ = server_.port();
-    thread_ = std::thread([this] { server_.run(); });
-  }
-  ~TestServer() {
-    server_.post([this] { server_.stop(); });
-    thread_.join();
-    service_.reset();
-  }
-  std::uint16_t port() const { return port_; }
-  void shut_down() {
-    server_.post([this] { service_->shut_down(); });
-  }
-  HttpAnswer request(const std::string& method, const std::string& path, const std::string& body = {},
-                     const std::vector<std::string>& headers = {}) {
-    return HttpClient(port_).request(method, path, body, headers);
-  }
-  HttpAnswer post(const std::string& path, const json& body) { return request("POST", path, body.dump()); }
-  std::string log() {
-    const std::lock_guard lock(mutex_);
-    return log_;
-  }
-  double metric(const std::string& name) {
-    const std::string text = "\n" + request("GET", "/metrics").body;
-    const std::size_t at = text.find("\n" + name + " ");
-    return at == std::string::npos ? -1 : std::stod(text.substr(at + name.size() + 2));
-  }
-  /// Waits until no request is waiting or running. Returns the seconds that this took.
-  double wait_until_idle() {
-    const auto start = std::chrono::steady_clock::now();
-    const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
-    while (metric("tessera_queued_requests") + metric("tessera_running_sequences") > 0) {
-      if (passed() > 30) {
-        ADD_FAILURE() << "not idle";
-        break;
-      }
-      std::this_thread::sleep_for(5ms);
-    }
-    return passed();
-  }
-
- private:
-  std::mutex mutex_;
-  std::string log_;
-  HttpServer server_;
-  std::unique_ptr<Service> service_;
-  std::uint16_t port_;
-  std::thread thread_;
-};
+using nlohmann::json;
+using test::HttpAnswer;
+using test::HttpClient;
 
 TestServer& shipped() {
   static TestServer server(shipped_engine(), {}, {.comment_time = 20ms});
@@ -109,35 +35,6 @@ json chat(const json& members = json::object()) {
 /// A request that takes long enough to be interrupted: 900 tokens without an end.
 json endless() { return chat({{"max_tokens", 900}, {"logit_bias", {{"2047", -100}}}, {"n", 8}}); }
 
-/// The events of a stream.
-struct Stream {
-  std::vector<json> chunks;
-  int comments = 0;
-  bool done = false;
-  std::optional<json> error;
-};
-Stream parse_stream(const std::string& body) {
-  Stream out;
-  for (std::size_t at = 0; at < body.size();) {
-    const std::size_t end = body.find("\n\n", at);
-    EXPECT_NE(end, std::string::npos) << "an incomplete event: " << body.substr(at);
-    if (end == std::string::npos) break;
-    const std::string event = body.substr(at, end - at);
-    at = end + 2;
-    EXPECT_FALSE(out.done) << "an event after the end";
-    if (event.starts_with(":")) {
-      ++out.comments;
-    } else if (event == "data: [DONE]") {
-      out.done = true;
-    } else if (event.starts_with("event: error\ndata: ")) {
-      out.error = json::parse(event.substr(19));
-    } else {
-      EXPECT_TRUE(event.starts_with("data: ")) << event;
-      out.chunks.push_back(json::parse(event.substr(6)));
-    }
-  }
-  return out;
-}
 Stream stream_of(TestServer& server, const std::string& path, json body) {
   body["stream"] = true;
   const HttpAnswer a = server.post(path, body);
@@ -556,6 +453,76 @@ TEST(Serve, FullQueueIsRejected) {
   EXPECT_TRUE(a.headers.count("retry-after"));
 }
 
+std::unique_ptr<EmbeddingEngine> embedding_engine(std::int64_t context, std::int64_t batch, std::uint32_t limit) {
+  const auto bytes =
+      test::embedding_writer(test::embedding_figures()["cases"][0]).set("tessera.embedding.max_tokens", limit).bytes();
+  const Device cpu{Backend::cpu, 0};
+  return std::make_unique<EmbeddingEngine>(EmbeddingModel::load(GgufFile::parse(bytes, "bert"), {&cpu, 1}),
+                                           RequestDefaults{.model = "bert", .context = context}, batch);
+}
+
+TEST(Serve, QueueOfEmbeddingsIsLimited) {
+  TestServer server(embedding_engine(0, 1 << 20, 128), 2);  // all texts of a request are one step
+  const std::string running = "tessera_running_sequences", queued = "tessera_queued_requests";
+  const std::string path = "/v1/embeddings", body = json{{"input", std::vector(1024, std::vector(128, 7))}}.dump();
+  const auto wait_for_queue = [&](double value) {
+    for (int i = 0; i < 5000 && server.metric(queued) != value; ++i) std::this_thread::sleep_for(1ms);
+    EXPECT_EQ(server.metric(queued), value);
+  };
+  const auto send = [&](std::optional<HttpClient>& client, const std::string& to, const std::string& text) {
+    client.emplace(server.port());
+    client->send(HttpClient::text("POST", to, text));
+  };
+  std::optional<HttpClient> first, second, third;
+  send(first, path, body);
+  while (server.metric(running) < 1) std::this_thread::sleep_for(1ms);
+  send(second, path, R"({"input": "a cat"})");
+  wait_for_queue(1);
+  for (int i = 0; i < 3; ++i) {  // requests of lost clients leave the queue
+    send(third, "/tokenize", R"({"content": "a cat"})");
+    wait_for_queue(2);
+    for (const HttpAnswer& a : {server.post(path, {{"input", "b"}}), server.post("/detokenize", {{"tokens", {7}}})}) {
+      EXPECT_EQ(a.status, 429);
+      EXPECT_EQ(a.json()["error"]["code"], "queue_full");
+      EXPECT_TRUE(a.headers.count("retry-after"));
+    }
+    third.reset();
+    wait_for_queue(1);
+  }
+  EXPECT_GE(server.metric(running), 1) << "the first request is still computed";
+  send(third, "/tokenize", R"({"content": "a cat"})");
+  first.reset();
+  EXPECT_EQ(second->read_answer().json()["usage"]["prompt_tokens"], 6);
+  EXPECT_EQ(third->read_answer().json()["count"], 4);
+  for (const char* part : {"embedding 429 rejected", "embedding 499 cancelled", "embedding 200 completed"}) {
+    // A client may have an answer before it is logged.
+    for (int i = 0; i < 5000 && server.log().find(part) == std::string::npos; ++i) std::this_thread::sleep_for(1ms);
+    EXPECT_NE(server.log().find(part), std::string::npos) << server.log();
+  }
+
+  // The request of a lost client is computed until its step has ended.
+  send(first, path, body);
+  while (server.metric(running) < 1) std::this_thread::sleep_for(1ms);
+  first.reset();
+  double least = 0;
+  while (server.metric(running) > 0) least = std::min(least, server.metric(queued));
+  EXPECT_EQ(least, 0);
+}
+
+TEST(Serve, TextsMayBeAsLongAsTheEmbeddingModelAccepts) {
+  for (const auto& [context, limit, most] : {std::tuple(0, 20u, 20), {128, 20u, 20}, {12, 20u, 12}, {0, 500u, 128}}) {
+    TestServer server(embedding_engine(context, 512, limit), 4);
+    const auto length = static_cast<std::size_t>(most);
+    EXPECT_EQ(server.request("GET", "/v1/models").json()["data"][0]["max_model_len"], most);
+    EXPECT_EQ(server.post("/v1/embeddings", {{"input", std::vector(length, 7)}}).status, 200);
+    const HttpAnswer a = server.post("/v1/embeddings", {{"input", std::vector(length + 1, 7)}});
+    EXPECT_EQ(a.status, 400) << a.body;
+    EXPECT_EQ(a.json()["error"]["code"], "context_length_exceeded");
+    for (const int number : {most, most + 1})
+      EXPECT_NE(a.body.find(std::to_string(number) + (number == most ? " tokens" : "")), std::string::npos) << a.body;
+  }
+}
+
 TEST(Serve, ShutDownFinishesThenCancels) {
   TestServer server(shipped_engine({.context = 1024, .parallel = 1}), {}, {}, 100ms);
   HttpClient waits(server.port()), streams(server.port()), idle(server.port());
@@ -575,7 +542,8 @@ TEST(Serve, ShutDownFinishesThenCancels) {
   const HttpAnswer a = waits.read_answer();
   EXPECT_EQ(a.status, 503);
   EXPECT_EQ(a.headers.at("connection"), "close");
-  EXPECT_NE(server.log().find("finish=cancelled"), std::string::npos) << server.log();
+  // The answer ends with the first sequence that is cancelled, which may be one that waits.
+  EXPECT_TRUE(std::regex_search(server.log(), std::regex("finish=(none,)*cancelled"))) << server.log();
   EXPECT_EQ(server.log().find("finish=stop"), std::string::npos) << server.log();
   EXPECT_THROW(HttpClient{server.port()}, std::runtime_error) << "accepts no more connections";
 }
@@ -643,26 +611,6 @@ TEST(Serve, RejectsInvalidHttp) {
   EXPECT_EQ(status("GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n"), 503);
 }
 
-TEST(Serve, MutatedHttpDoesNotStopTheServer) {
-  std::mt19937 random(3);
-  const std::string good = HttpClient::text("POST", "/v1/completions", R"({"prompt": "The index", "max_tokens": 1})",
-                                            {"Content-Type: application/json"});
-  for (int i = 0; i < 200; ++i) {
-    std::string bytes = good;
-    for (unsigned changes = 1 + random() % 3; changes > 0; --changes) {
-      const std::size_t at = random() % bytes.size();
-      if (random() % 2 == 0)
-        bytes[at] = static_cast<char>(random());
-      else
-        bytes.erase(at, random() % 5);
-    }
-    HttpClient client(shipped().port());
-    client.send(bytes);
-  }
-  EXPECT_EQ(shipped().request("GET", "/health").status, 200);
-  shipped().wait_until_idle();
-}
-
 TEST(Serve, SlowAndIdleClientsDoNotBlockOthers) {
   TestServer server(nullptr, {}, {.connections = 8, .header_time = 300ms, .body_time = 300ms});
   std::vector<std::unique_ptr<HttpClient>> slow;
@@ -714,9 +662,9 @@ std::unique_ptr<Engine> scripted_engine(const GgufWriter& writer) {
   const test::Folder folder;
   const std::string path = std::string(folder.path()) + "/model.gguf";
   writer.write(path);
-  auto file = GgufFile::open(path);
+  const auto file = GgufFile::open(path);
   auto model = load_on_cpu(file);
-  return std::make_unique<Engine>(std::move(file), std::move(model), "",
+  return std::make_unique<Engine>(file, std::move(model), "",
                                   RequestDefaults{.model = "weather", .sampling = {.temperature = 0}},
                                   SchedulerOptions{});
 }
@@ -738,14 +686,36 @@ TEST(Serve, CallsTools) {
   EXPECT_EQ(json::parse(call["function"]["arguments"].get<std::string>()), (json{{"town", "Zürich"}}));
 
   const Stream s = stream_of(server, "/v1/chat/completions", body);
-  json streamed;
-  for (const json& chunk : s.chunks)
-    if (chunk["choices"][0]["delta"].contains("tool_calls")) streamed = chunk["choices"][0]["delta"]["tool_calls"];
-  ASSERT_EQ(streamed.size(), 1u);
-  EXPECT_EQ(streamed[0]["index"], 0);
-  streamed[0].erase("index");
+  const auto calls_of = [](const Stream& stream) {
+    std::vector<json> out;
+    for (const json& chunk : stream.chunks)
+      if (const json& delta = chunk["choices"][0]["delta"]; delta.contains("tool_calls"))
+        out.insert(out.end(), delta["tool_calls"].begin(), delta["tool_calls"].end());
+    return out;
+  };
+  std::vector<json> streamed = calls_of(s);
+  ASSERT_EQ(streamed.size(), 3u) << "a delta for each token of the arguments";
+  for (std::size_t i = 0; i < streamed.size(); ++i) {
+    EXPECT_EQ(streamed[i]["index"], 0);
+    streamed[i].erase("index");
+    if (i == 0) continue;
+    EXPECT_EQ(streamed[i].size(), 1u) << "only the first delta has the id and the name";
+    streamed[0]["function"]["arguments"] = streamed[0]["function"]["arguments"].get<std::string>() +
+                                           streamed[i]["function"]["arguments"].get<std::string>();
+  }
   EXPECT_EQ(streamed[0], call);
   EXPECT_EQ(s.chunks.back()["choices"][0]["finish_reason"], "tool_calls");
+
+  // An answer that is cut off within the arguments: the tokens of the text and of the call so far.
+  json cut = body;
+  cut["max_tokens"] = 6;
+  const Stream part = stream_of(server, "/v1/chat/completions", cut);
+  ASSERT_EQ(calls_of(part).size(), 2u);
+  EXPECT_EQ(calls_of(part)[1]["function"]["arguments"], "\"Zü");
+  EXPECT_EQ(part.chunks.back()["choices"][0]["finish_reason"], "length");
+  const json text = server.post("/v1/chat/completions", cut).json()["choices"][0];
+  EXPECT_EQ(text["finish_reason"], "length");
+  EXPECT_TRUE(text["message"]["content"].get<std::string>().ends_with("\"Zü")) << text;
 
   // The result of the call
   body["messages"].push_back(message);
@@ -753,6 +723,25 @@ TEST(Serve, CallsTools) {
   const json last = server.post("/v1/chat/completions", body).json();
   EXPECT_EQ(last["choices"][0]["message"]["content"], "It is warm.");
   EXPECT_EQ(last["choices"][0]["finish_reason"], "stop");
+}
+
+TEST(Serve, FillsGaps) {
+  TestServer server(
+      scripted_engine(test::scripted_model({"<|im_end|>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"},
+                                           {{"<|fim_middle|>", "the ", "gap", "<|im_end|>"}}, "{{ messages }}")));
+  const json j = server.post("/v1/completions", {{"prompt", "a"}, {"suffix", "<|im_end|>"}, {"echo", true}}).json();
+  EXPECT_EQ(j["choices"][0]["text"], "athe gap") << j;
+  EXPECT_EQ(j["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(j["usage"]["prompt_tokens"], 3 + 1 + 10) << "special tokens in the texts are plain text";
+  EXPECT_EQ(server.post("/v1/completions", {{"prompt", {97}}, {"suffix", "b"}}).json()["error"]["param"], "suffix");
+  EXPECT_EQ(
+      server.post("/v1/completions", {{"prompt", "a"}, {"suffix", std::string(5000, 'b')}}).json()["error"]["code"],
+      "context_length_exceeded");
+  const HttpAnswer none = shipped().post("/v1/completions", {{"prompt", "a"}, {"suffix", "b"}});
+  EXPECT_EQ(none.status, 400);
+  EXPECT_NE(none.json()["error"]["message"].get<std::string>().find("no tokens for filling in the middle"),
+            std::string::npos);
+  EXPECT_EQ(none.json()["error"]["param"], "suffix");
 }
 
 TEST(Serve, RequiredToolsAreCalledWithValidArguments) {

@@ -12,6 +12,7 @@
 #include "tests/grammar/grammar_text.h"
 #include "tests/grammar/random_grammar.h"
 #include "tests/support/errors.h"
+#include "tests/support/fuzz_cases.h"
 
 namespace tessera {
 namespace {
@@ -164,17 +165,16 @@ TEST(Gbnf, HostileGrammarsAreRejectedQuickly) {
 TEST(Gbnf, RandomMutationsCompileOrThrow) {
   const std::string seed =
       "root ::= (a \",\"){1,3} [a-z\\u00e9] # c\na ::= \"x\\n\" | b* \"y\"?\nb ::= [^0-9]+ . \"z\"{2}\n";
-  std::mt19937_64 random(test_seed());
-  int compiled = 0;
-  for (int i = 0; i < 2000; ++i) {
+  std::uint64_t compiled = 0;
+  test::run_fuzz_cases([&](std::mt19937_64& random) {
     const std::string text = test::mutated(seed, random, "\"[](){}|*+?.,^-\\#:=ab x109\n");
     try {
       const auto g = Grammar::from_gbnf(text);
       test::match(*g, "x\n,xx,z");
       ++compiled;
     } catch (const Error&) {}
-  }
-  EXPECT_GT(compiled, 50);
+  });
+  EXPECT_GE(compiled, test::fuzz_cases() / 40);
 }
 
 }  // namespace

@@ -76,8 +76,8 @@ inline GgufWriter weather_model(const std::vector<std::string>& first = {"Let me
                                 const std::string& prompt_end = {}) {
   std::vector<std::string> asks = {"<|ask|>"};
   asks.insert(asks.end(), first.begin(), first.end());
-  for (const char* token : {"<tool_call>", "\n{\"name\": \"get_weather\", ", "\"arguments\": {\"town\": \"Zürich\"}}\n",
-                            "</tool_call>", "<|im_end|>"})
+  for (const char* token : {"<tool_call>", "\n{\"name\": \"get_weather\", ", "\"arguments\": {\"town\": ", "\"Zü",
+                            "rich\"}}\n", "</tool_call>", "<|im_end|>"})
     asks.push_back(token);
   return scripted_model(
       {"<|im_end|>", "<|im_start|>", "<|ask|>", "<|tell|>", "<tool_call>", "</tool_call>", "<think>", "</think>"},
