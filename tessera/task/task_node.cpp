@@ -24,6 +24,8 @@
 
 namespace tessera::detail {
 
+const char TaskNode::kind_ = 0;
+
 namespace {
 
 struct Setting {

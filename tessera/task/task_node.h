@@ -218,7 +218,7 @@ class TaskNode : public executor::Node {
   }
 
  private:
-  static constexpr char kind_ = 0;
+  static const char kind_;  // in the library: one address, also for programs that hide inline variables
   struct Stop;
   friend class DispatchLimit;
   Completion run_on(Device device);
