@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The methods of Array that are written in Python."""
+
+from __future__ import annotations
+
+from . import _core, _functions
+from ._core import Array
+
+
+def _method(function):
+    setattr(Array, function.__name__, function)
+    return function
+
+
+def _property(function):
+    setattr(Array, function.__name__, property(function, doc=function.__doc__))
+    return function
+
+
+@_property
+def T(self):
+    """The transpose of a matrix: a view."""
+    if self.ndim != 2:
+        raise _core.ShapeError(f"[T] the array has {self.ndim} axes, but must have 2. Use permute_dims or mT")
+    return _core.apply("transpose", self)
+
+
+@_property
+def mT(self):
+    """A view with the last two axes exchanged."""
+    return _functions.matrix_transpose(self)
+
+
+@_method
+def astype(self, dtype, /):
+    """Converts to another dtype. Returns the array itself if it has that dtype."""
+    return self if dtype == self.dtype else _core.apply("astype", self, dtype=dtype)
+
+
+@_method
+def to_device(self, device, /, *, stream=None):
+    """Returns a copy on another device, or the array itself if it is already there."""
+    return _core.to(self, device)
+
+
+@_method
+def copy(self):
+    """Returns a copy with its own memory."""
+    return _core.apply("copy", self)
+
+
+@_method
+def __pos__(self):
+    """Returns a copy with its own memory."""
+    return self.copy()
+
+
+@_method
+def tolist(self):
+    """Returns the elements as nested lists of Python numbers. Waits for the device."""
+    if self.ndim == 0:
+        return self.item()
+    source = self.astype(_core.float32) if self.dtype in (_core.bfloat16, _core.float16) else self
+    room = bytearray(source.nbytes)
+    if room:
+        _core.read_into(source, room)
+    values = memoryview(room).cast(_functions._formats[source.dtype.name]).tolist() if room else []
+
+    def nested(begin, shape):
+        if len(shape) == 1:
+            return values[begin : begin + shape[0]]
+        inner = 1
+        for n in shape[1:]:
+            inner *= n
+        return [nested(begin + i * inner, shape[1:]) for i in range(shape[0])]
+
+    return nested(0, self.shape)
+
+
+@_method
+def numpy(self):
+    """Returns a copy as a NumPy array. Waits for the device."""
+    import numpy as np
+
+    if self.dtype == _core.bfloat16:
+        raise _core.DtypeError("[numpy] NumPy has no bfloat16. Convert the array with astype('float32')")
+    out = np.empty(self.shape, self.dtype.name)
+    if out.size:
+        _core.read_into(self, out)
+    return out
+
+
+@_method
+def __array__(self, dtype=None, copy=None):
+    """Returns a copy as a NumPy array, for numpy.asarray."""
+    out = self.numpy()
+    return out if dtype is None else out.astype(dtype)
+
+
+@_method
+def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+    """Exports the memory through DLPack, without a copy unless `copy` is True."""
+    if dl_device is not None and tuple(dl_device) != _core.dlpack_device(self):
+        raise BufferError(f"the array is on {self.device}, not on the requested device {tuple(dl_device)}")
+    x = _core.apply("copy", self) if copy else self
+    return _core.to_dlpack(x, stream, max_version is not None and max_version[0] >= 1)
+
+
+@_method
+def __dlpack_device__(self):
+    """Returns DLPack's numbers of the device's type and index."""
+    return _core.dlpack_device(self)
+
+
+@_method
+def __array_namespace__(self, *, api_version=None):
+    """Returns the module with the functions of the array API standard."""
+    import tessera
+
+    return tessera
+
+
+@_method
+def __matmul__(self, other):
+    """Returns the matrix product."""
+    return _core.apply("matmul", self, other) if isinstance(other, Array) else NotImplemented
+
+
+def _ascending(key, shape):
+    """Returns the key with slices of positive steps, and the axes of the result along which their order is reversed."""
+    pieces = list(key) if isinstance(key, tuple) else [key]
+    hidden = len(shape) - sum(piece is not None and piece is not Ellipsis for piece in pieces)
+    reversed_axes, axis, out = [], 0, 0
+    for i, piece in enumerate(pieces):
+        if isinstance(piece, slice) and piece.step is not None and piece.step < 0 and axis < len(shape):
+            positions = range(*piece.indices(shape[axis]))[::-1]
+            pieces[i] = slice(positions.start, positions.stop, positions.step) if positions else slice(0, 0)
+            reversed_axes.append(out)
+        axis += hidden if piece is Ellipsis else piece is not None
+        out += hidden if piece is Ellipsis else piece is None or isinstance(piece, slice)
+    return tuple(pieces), tuple(reversed_axes)
+
+
+def _spread(mask, value, shape):
+    """Returns an array of `shape` with the elements of `value` where `mask` is true, or None if it selects nothing."""
+    rest = shape[mask.ndim :]
+    if value.shape == rest:
+        return value
+    count = int(_functions.sum(mask.astype(_core.int64)))
+    if value.shape != (count, *rest):
+        raise _core.ShapeError(f"[index] the mask selects {count} elements, so the value must be a number or have the shape "
+                               f"{(count, *rest)} or {rest}, not {value.shape}")  # fmt: skip
+    if count == 0:
+        return None
+    # The number of the selected element at each position; -1 before the first one reads zeros, which are not used.
+    numbers = _functions.cumulative_sum(_functions.reshape(mask, (mask.size,)).astype(_core.int64)) - 1
+    return _functions.reshape(_functions.take(value, numbers, axis=0), shape)
+
+
+_assign = Array.__setitem__
+
+
+@_method
+def __setitem__(self, key, value):
+    """Assigns a number or an array to elements.
+
+    The value of a mask is a number, an array of the axes after those of the mask, or one value for each selected
+    element. Raises ShapeError for other shapes, and DtypeError if a number does not fit in the dtype.
+    """
+    if isinstance(value, (int, float)):
+        _functions._check_fits("index", [value], self.dtype)
+    if not isinstance(key, Array):
+        # A slice with a negative step is a copy, so the values are reversed instead.
+        ascending, axes = _ascending(key, self.shape)
+        if axes:
+            self, key = self[ascending], ...
+            if isinstance(value, Array):
+                value = _functions.flip(_functions.broadcast_to(value, self.shape), axis=axes)
+    elif key.dtype == _core.bool:
+        if key.shape != self.shape[: key.ndim]:
+            raise _core.ShapeError(f"[index] the shape {key.shape} of the mask does not match the first axes of {self.shape}")
+        if isinstance(value, Array) and value.size != 1:
+            value = _spread(key, value, self.shape)
+            if value is None:
+                return
+            mask = _functions.reshape(key, key.shape + (1,) * (self.ndim - key.ndim))
+            key, value = ..., _functions.where(mask, value.astype(self.dtype), self)
+    _assign(self, key, value)
+
+
+@_method
+def __iter__(self):
+    """Iterates over the first axis."""
+    if self.ndim == 0:
+        raise TypeError("iteration over an array without axes")
+    return (self[i] for i in range(self.shape[0]))
+
+
+@_method
+def __complex__(self):
+    """Returns the only element as a complex number."""
+    return complex(self.item())
+
+
+@_method
+def __reduce__(self):
+    """Pickles the elements; the copy is on the current device."""
+    room = bytearray(self.nbytes)
+    if room:
+        _core.read_into(self, room)
+    return _from_bytes, (bytes(room), self.dtype, self.shape)
+
+
+@_method
+def __bool__(self):
+    """Returns whether the only element is not zero."""
+    if self.size != 1:
+        raise _core.ShapeError(f"[bool] an array of shape {self.shape} is neither true nor false, because it does not "
+                               "have exactly one element. Use tessera.any() or tessera.all()")  # fmt: skip
+    return bool(self.item())
+
+
+def _refuse_truncation(name, text):
+    compute = getattr(Array, name)
+
+    def in_place(self, other):
+        """Computes the result in the memory of the array. Raises DtypeError if it is a float and the array is not."""
+        is_float = text == "/" or isinstance(other, float) or (isinstance(other, Array) and other.dtype in _functions._floats)
+        if is_float and self.dtype not in _functions._floats:
+            raise _core.DtypeError(f"[{text}=] the result is a float, but the left side is an array of {self.dtype.name} "
+                                   f"that is updated in place. Convert it with astype, or write a = a {text} b")  # fmt: skip
+        return compute(self, other)
+
+    in_place.__name__ = in_place.__qualname__ = name
+    setattr(Array, name, in_place)
+
+
+for _name, _text in (("__itruediv__", "/"), ("__ifloordiv__", "//"), ("__imod__", "%"), ("__ipow__", "**")):
+    _refuse_truncation(_name, _text)
+
+
+def _refuse_other_arrays(name):
+    compare = getattr(Array, name)
+
+    def equal(self, other):
+        """Compares elementwise. Raises TypeError for sequences, which would be compared by identity."""
+        out = compare(self, other)
+        if out is NotImplemented and (isinstance(other, (list, tuple)) or hasattr(other, "__array_interface__")
+                                      or hasattr(other, "__dlpack__")):  # fmt: skip
+            raise TypeError(f"an Array cannot be compared with a {type(other).__name__}. Convert it with asarray(), "
+                            "or a number with item()")  # fmt: skip
+        return out
+
+    equal.__name__ = equal.__qualname__ = name
+    setattr(Array, name, equal)
+
+
+for _name in ("__eq__", "__ne__"):
+    _refuse_other_arrays(_name)
+
+
+def _from_bytes(data, dtype, shape):
+    return _core.from_buffer(data, dtype, shape, None)
+
+
+# NumPy returns NotImplemented for operators with an Array instead of converting it, so that arrays are never mixed
+# silently.
+Array.__array_ufunc__ = None
