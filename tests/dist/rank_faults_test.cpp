@@ -97,9 +97,11 @@ const std::vector<Fault> faults = {
     {.name = "region task", .texts = {R"(\[[0-2]\] rank 1: \[task update\] the task's own error)"}, .states = {}},
     {.name = "region left",
      .texts =
-         // Hydra may kill rank 1 before. The end of rank 1 may arrive first.
+         // Hydra may kill rank 1 before. The end of rank 1 may arrive first. Hydra may also kill the other ranks before
+         // they print their exceptions, which they have reported as warnings then.
      {R"(\[[02]\] rank 1(: the region was left by an exception after task 20)"
-      R"(| failed: an exception left the scope of its World, after the end of a region))"},
+      R"(| failed: an exception left the scope of its World, after the end of a region))"
+      R"(|warning: rank [02]: an exception left the scope of its World, after the end of a region)"},
      .states = {}},
     {.name = "region differs",
      .texts = {R"(ranks submitted different tasks: .*faulty_ranks.cpp:\d+.*faulty_ranks.cpp:\d+)"},
@@ -229,8 +231,12 @@ TEST_P(RankFaults, EndTheJobWithAMessage) {
         runs.push_back({&fault, 3});
     }
   }
-  test::for_each_job(runs.size(),
-                     [&](std::size_t i) { runs[i].wrong = problems_of(*runs[i].fault, runs[i].hosts, states, i); });
+  test::for_each_job(runs.size(), [&](std::size_t i) {
+    Run& run = runs[i];
+    run.wrong = problems_of(*run.fault, run.hosts, states, i);
+    // On a busy machine, MPI_Init may take longer than the few seconds of a fault's timeout, so that no fault happens.
+    if (run.wrong.find("MPI_Init_thread") != run.wrong.npos) run.wrong = problems_of(*run.fault, run.hosts, states, i);
+  });
   std::map<std::string, std::pair<int, int>> counts;
   for (const Run& run : runs) {
     const std::string name = fmt::format("{}{}", run.fault->name, run.hosts == 0 ? "" : " on namespaces");
