@@ -171,11 +171,12 @@ class Sgd : public Optimiser {
   /// Creates an optimiser for the model's parameters.
   template <class Model>
   explicit Sgd(const Model& model, SgdOptions options = {}) : Sgd(detail::parts_of(model), std::move(options)) {}
+  /// Creates an optimiser for these arrays.
+  Sgd(const detail::ConstParts& parts, SgdOptions options);
   /// The state that is saved in checkpoints.
   auto fields() { return std::tuple(field("step", step_), field("momentum", first_), field("idle", idle_)); }
 
  private:
-  Sgd(const detail::ConstParts& parts, SgdOptions options);
   std::vector<double> scalars(const Settings& settings) const override;
   Scalars without(const Scalars& scalars, const Array& skipped) const override;
   Updated update(const Array& weight, const Array& gradient, const Array& first, const Array& second,
@@ -201,13 +202,12 @@ class Adam : public Optimiser {
   template <class Model>
   explicit Adam(const Model& model, AdamOptions options = {})
       : Adam(detail::parts_of(model), std::move(options), false) {}
+  /// Creates an optimiser for these arrays. With `decoupled`, weight decay is that of AdamW.
+  Adam(const detail::ConstParts& parts, AdamOptions options, bool decoupled);
   /// The state that is saved in checkpoints.
   auto fields() {
     return std::tuple(field("step", step_), field("m", first_), field("v", second_), field("idle", idle_));
   }
-
- protected:
-  Adam(const detail::ConstParts& parts, AdamOptions options, bool decoupled);
 
  private:
   std::vector<double> scalars(const Settings& settings) const override;

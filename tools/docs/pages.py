@@ -14,7 +14,7 @@ from pathlib import Path
 # The sections of the navigation: title and Markdown files (glob patterns), in order. The API follows the guides.
 SECTIONS = [
     ("Guides", ["README.md", "docs/devices.md", "docs/kernels.md", "docs/arrays.md", "docs/tasks.md", "docs/training.md",
-                "docs/machines.md", "docs/models.md", "docs/verification.md", "docs/llm.md", "docs/serve.md", "docs/guarantees.md", "docs/glossary.md", "models/README.md",
+                "docs/machines.md", "docs/models.md", "docs/verification.md", "docs/llm.md", "docs/serve.md", "docs/python.md", "docs/c.md", "docs/guarantees.md", "docs/glossary.md", "models/README.md",
                 "docs/versions.md", "CHANGELOG.md"]),
     ("Examples", ["examples/README.md", "examples/*/README.md"]),
     ("Results", ["docs/performance.md", "benchmarks/results/*.md"]),
@@ -39,11 +39,13 @@ TOPICS = [
     ("devices", "Devices", "Finding and choosing devices, memory, queues, recorded work, and what ran where.", ["device"]),
     ("kernels", "Kernels", "The kernel language, buffers, launches, and tests and reports of your own kernels.",
      ["kernel", "testing", "report"]),
-    ("arrays", "Arrays", "Arrays, their functions, matrix products, files, and moving whole structures.", ["array", "ops"]),
+    ("arrays", "Arrays", "Arrays, their functions, linear algebra, Fourier transforms, files, and moving whole structures.",
+     ["array", "fft", "linalg", "ops"]),
     ("tasks", "Tasks", "Tasks, regions, scopes of devices, and arrays in tiles.", ["task"]),
     ("training", "Training", "Gradients, layers, losses, optimisers, trainers, compiled models, and proofs.", ["grad", "nn"]),
     ("machines", "Several processes", "Ranks of a launcher, collectives, and their errors.", ["dist"]),
     ("llm", "Language models", "Model files, tokenizers, sampling, generation and chats.", ["llm"]),
+    ("c", "C", "The interface for C and for languages that call C.", ["c"]),
 ]
 
 
