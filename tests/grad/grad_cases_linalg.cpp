@@ -10,7 +10,16 @@ namespace {
 
 /// The matrices plus a multiple of the identity, so that they are far from singular.
 Array regular(const Array& x) {
-  return x + 5.3 * Array::eye(x.shape(-2), x.shape(-1), 0, DType::f32, x.device()).astype(x.dtype());
+  return x + 7.3 * Array::eye(x.shape(-2), x.shape(-1), 0, DType::f32, x.device()).astype(x.dtype());
+}
+/// The matrices plus the diagonal 12, 37, 62, ..., so that no singular values or eigenvalues are close to each other or
+/// to 0. The elements of x are at most 2, or 4 in a sum. (Shuffled equidistant numbers are often an exactly singular
+/// matrix.)
+Array spread(const Array& x) {
+  const std::int64_t columns = x.shape(-1);
+  const Array diagonal = Array::eye(x.shape(-2), columns, 0, DType::f32, x.device()) *
+                         Array::arange(columns, 12, 25, DType::f32, x.device());
+  return x + diagonal.astype(x.dtype());
 }
 /// The elements times irregular factors, so that no absolute values or sums of them are equal.
 Array uneven(const Array& x) {
@@ -45,16 +54,16 @@ std::vector<Case> linalg_cases() {
   add("q only", {{4, 3}}, [](const Arrays& x) { return qr(regular(x[0])).q; });
   // Squares of vectors do not depend on their signs.
   add("eigh", {{2, 3, 3}}, [](const Arrays& x) {
-    const auto [w, v] = eigh(x[0] + matrix_transpose(x[0]));
+    const auto [w, v] = eigh(spread(x[0] + matrix_transpose(x[0])));
     return joined({w, v * v});
   });
-  add("eigvalsh", {{4, 4}}, [](const Arrays& x) { return eigvalsh(x[0] + matrix_transpose(x[0])); });
+  add("eigvalsh", {{4, 4}}, [](const Arrays& x) { return eigvalsh(spread(x[0] + matrix_transpose(x[0]))); });
   for (const Shape& s : {Shape{2, 3, 3}, Shape{4, 2}, Shape{2, 4}})
     add("svd" + to_string(s), {s}, [](const Arrays& x) {
-      const auto [u, s, vh] = svd(x[0], false);
+      const auto [u, s, vh] = svd(spread(x[0]), false);
       return joined({u * u, s, vh * vh, matmul(u * (s * s).unsqueeze(-2), vh)});
     });
-  add("svdvals", {{2, 3, 4}}, [](const Arrays& x) { return svdvals(x[0]); });
+  add("svdvals", {{2, 3, 4}}, [](const Arrays& x) { return svdvals(spread(x[0])); });
   for (const Shape& s : {Shape{4, 2}, Shape{2, 2, 3}, Shape{3, 3}}) {
     add("pinv" + to_string(s), {s}, [](const Arrays& x) { return pinv(regular(x[0])); });
     add("lstsq" + to_string(s), {s, {s[s.size() - 2], 2}},
@@ -68,8 +77,8 @@ std::vector<Case> linalg_cases() {
         [order](const Arrays& x) { return vector_norm(uneven(x[0]), order, {1}); });
   for (int norm = 0; norm <= static_cast<int>(MatrixNorm::smallest_row_sum); ++norm)
     add("matrix_norm " + std::to_string(norm), {{2, 3, 2}},
-        [norm](const Arrays& x) { return matrix_norm(uneven(x[0]), static_cast<MatrixNorm>(norm), true); });
-  add("cond", {{3, 2}}, [](const Arrays& x) { return cond(x[0]); });
+        [norm](const Arrays& x) { return matrix_norm(spread(uneven(x[0])), static_cast<MatrixNorm>(norm), true); });
+  add("cond", {{3, 2}}, [](const Arrays& x) { return cond(spread(x[0])); });
   add("cond of sums", {{3, 3}},
       [](const Arrays& x) { return cond(regular(uneven(x[0])), MatrixNorm::largest_row_sum); });
   add("matrix_power", {{3, 3}},
