@@ -98,7 +98,7 @@ int programs(Device device) {
   if (const char* n = std::getenv("TESSERA_ARRAY_PROGRAMS")) return std::atoi(n);
   const char* const more = std::getenv("TESSERA_TEST_LONG");
   if (more != nullptr && std::string_view(more) == "1") return 1000;
-  return device.backend == Backend::cpu || device == Device{Backend::interp, 0} ? 40 : 5;
+  return device.backend == Backend::cpu || device == Device{Backend::interp, 0} ? 20 : 3;
 }
 
 TESSERA_ON_EVERY_DEVICE();

@@ -170,6 +170,7 @@ TEST_P(OnEveryDevice, ModelsOfMixedFormatsMatchReference) {
   std::uint64_t number = 0;
   for (const Mix& mix : mixes) {
     TinyModel tiny{.type = mix.type, .tied = false, .seed = testing::seed() + number++};
+    if (tiny.seed % 4 != 0 && compiles_slowly()) continue;
     tiny.width = 256, tiny.head = 64, tiny.types = mix.others;
     const auto bytes = tiny.writer().bytes();
     check_model(GgufFile::parse(bytes, "mixed"), GetParam(), some_tokens(33, 203),

@@ -318,8 +318,10 @@ TEST(SchedulerLoad, LargeModelNeedsLittleMoreThanWeightsAndPages) {
   const LanguageModel model = LanguageModel::load(path, cpu);
   std::mt19937_64 random(testing::seed());
   const char* const many = std::getenv("TESSERA_FUZZ_CASES");
-  const SchedulerStatistics after =
-      run_requests(model, many ? std::strtoull(many, nullptr, 10) : 1000, candidates(model, 24, random), random);
+  const std::uint64_t requests = many                                          ? std::strtoull(many, nullptr, 10)
+                                 : std::getenv("TESSERA_TEST_LONG") != nullptr ? 1000
+                                                                               : 300;
+  const SchedulerStatistics after = run_requests(model, requests, candidates(model, 24, random), random);
   const auto page = static_cast<std::int64_t>(PagedCache::page_bytes(model.model().config(), DType::f16));
   const auto weights = static_cast<std::int64_t>(std::filesystem::file_size(path)),
              cache = std::max(after.pages, pages_alone) * page;
