@@ -5,7 +5,7 @@
 namespace tessera::detail {
 
 void place_data(TaskPlacer& placer, const AccessedBlocks& a) {
-  for (const Tile& t : a.array.tiles()) place_data(placer, Accessed{t.array(), a.mode, MatrixPart::none, {}, {}});
+  for (const Tile& t : a.array.tiles()) place_data(placer, Accessed{t.array(), a.mode});
 }
 void declare_access(TaskNode& node, BlockArray& a, Access mode) {
   a.tiles_ = std::make_shared<std::vector<Array>>(*a.tiles_);

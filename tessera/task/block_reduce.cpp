@@ -144,15 +144,16 @@ BlockArray squeezed(const BlockArray& a, std::vector<std::size_t> axes) {
     for (const std::size_t axis : axes) rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(axis));
     return Shape(rest);
   };
+  const auto& ranks = BlockArrayAccess::ranks(a);
   std::vector<Array> tiles;
   for_each_index(a.grid(), [&](const Shape& index) {
     Array t = BlockArrayAccess::tile(a, index);
-    if (a.tile(index).here())
+    if (!ranks || ranks->here(tiles.size()))
       for (const std::size_t axis : axes) t = t.squeeze(static_cast<int>(axis));
-    tiles.push_back(t);
+    tiles.push_back(std::move(t));
   });
   return BlockArrayAccess::of(without(a.shape()), without(a.tile_shape()), a.dtype(), std::move(tiles),
-                              BlockArrayAccess::places(a));
+                              ranks ? BlockArrayAccess::places(a) : TilePlaces());
 }
 
 BlockArray reduced(const BlockArray& a, const Axes& axes, bool keep, const Reduction& by) {

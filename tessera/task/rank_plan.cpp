@@ -174,15 +174,12 @@ void RankRegion::end_after_leave() noexcept {
 
 // --- One submission
 
-const Scope* rank_scope(const TaskOptions& options) {
-  const Scope* const scope = options.scope                                              ? &*options.scope
-                             : inherited_options != nullptr && inherited_options->scope ? &*inherited_options->scope
-                                                                                        : nullptr;
-  return scope != nullptr && scope->ranks() ? scope : nullptr;
-}
-
 RankPlan::RankPlan(RankRegion& region, executor::Group& group, const TaskOptions& options)
-    : region_(region), group_(group), scope_(rank_scope(options)), options_(options), me_(region.messages().rank()) {
+    : region_(region),
+      group_(group),
+      scope_(rank_scope(options, inherited_options)),
+      options_(options),
+      me_(region.messages().rank()) {
   if (scope_ != nullptr && scope_->ranks()->messages.get() != &region.messages())
     fail<ArgumentError>({.operation = "spawn", .wrong = "the scope and the region's arrays are of different Worlds"});
 }

@@ -104,8 +104,13 @@ struct LeaveOnException {
   RankRegion* region;
 };
 
-/// The scope of a task if it spans several ranks, or null.
-const Scope* rank_scope(const TaskOptions& options);
+/// The scope of a task if it spans several ranks, or null. `inherited` may be null.
+inline const Scope* rank_scope(const TaskOptions& options, const InheritedOptions* inherited) {
+  const Scope* const scope = options.scope                              ? &*options.scope
+                             : inherited != nullptr && inherited->scope ? &*inherited->scope
+                                                                        : nullptr;
+  return scope != nullptr && scope->ranks() ? scope : nullptr;
+}
 
 /// How an argument of type T takes part in the plan. The default is for values, which exist on all ranks. `mode` is the
 /// access that follows from the type of the function.

@@ -20,12 +20,17 @@ namespace tessera {
 
 /// An array as an argument of a task, with its access mode.
 struct Accessed {
-  Array array;               ///< The array.
-  Access mode = Access::in;  ///< How the task uses the array.
+  // This is not an aggregate, because gcc fills aggregates of this kind with zeros first.
+  Accessed(const Array& array, Access mode, MatrixPart triangle = MatrixPart::none, Combine op = Combine::sum,
+           const detail::RankTile& tile = {})
+      : array(array), mode(mode), triangle(triangle), op(op), tile(tile) {}
+
+  Array array;  ///< The array.
+  Access mode;  ///< How the task uses the array.
   /// The elements that the task accesses. The task does not wait for tasks that use other elements.
-  MatrixPart triangle = MatrixPart::none;
-  Combine op = Combine::sum;   ///< operation of a reduction
-  detail::RankTile tile = {};  ///< The tile of a block array over ranks; `array` is empty on ranks that do not own it.
+  MatrixPart triangle;
+  Combine op;             ///< operation of a reduction
+  detail::RankTile tile;  ///< The tile of a block array over ranks; `array` is empty on ranks that do not own it.
 };
 
 /// The task reads the array. An Array without an access mode is also read only.
@@ -254,7 +259,7 @@ class Region {
     for (std::int64_t begin = range.begin(), end; begin < range.end(); begin = end) {
       end = range.end() - begin > chunk ? begin + chunk : range.end();
       Task<void> task = submit(options, detail::Chunk<std::decay_t<F>>{body, begin, end}, arguments...);
-      if (task.valid()) chunks.push_back(task.on_this_rank());  // else it runs on another rank
+      if (task.valid()) chunks.push_back(std::move(task).on_this_rank());  // else it runs on another rank
     }
     TaskOptions all = options;
     all.scope = Scope();
@@ -277,24 +282,26 @@ class Region {
     const InheritedOptionsScope in_force(*this);
     if (const auto* const messages = messages_of(call_options, arguments...)) [[unlikely]]
       return submit_on_ranks(*messages, call_options, std::forward<F>(f), std::forward<A>(arguments)...);
-    auto made = detail::make_task(&group(), call_options, std::forward<F>(f), std::forward<A>(arguments)...);
+    executor::Group& tasks = group();
+    auto made = detail::make_task(&tasks, call_options, std::forward<F>(f), std::forward<A>(arguments)...);
     made.draft->set_submission(next_submission());
     made.draft.submit();
-    group().throttle();
+    tasks.throttle();
     return std::move(made.task);
   }
   /// Returns the messages of the task's ranks, or null if it uses this process only.
   template <class... A>
-  static const std::shared_ptr<detail::RankMessages>* messages_of(const TaskOptions& options, const A&... arguments) {
-    const Scope* const scope = detail::rank_scope(options);
+  const std::shared_ptr<detail::RankMessages>* messages_of(const TaskOptions& options, const A&... arguments) const {
+    const Scope* const scope = detail::rank_scope(options, options_.get());
     const std::shared_ptr<detail::RankMessages>* found = scope != nullptr ? &scope->ranks()->messages : nullptr;
     (static_cast<void>(found != nullptr || (found = detail::RankArgument<A>::messages(arguments)) != nullptr), ...);
     return found;
   }
-  /// Plans a task on all ranks, and submits it on those on which it runs.
+  /// Plans a task on all ranks, and submits it on those on which it runs. Cold, so that in one process the compiler
+  /// inlines the other functions as if this one did not exist.
   template <class F, class... A>
-  auto submit_on_ranks(std::shared_ptr<detail::RankMessages> messages, const TaskOptions& options, F&& f,
-                       A&&... arguments) {
+  [[gnu::cold, gnu::noinline]] auto submit_on_ranks(std::shared_ptr<detail::RankMessages> messages,
+                                                    const TaskOptions& options, F&& f, A&&... arguments) {
     using detail::RankArgument, detail::TaskFunction;
     detail::RankPlan plan(ranks(std::move(messages)), group(), options);
     const auto mode = [&f](std::size_t number) { return TaskFunction<std::decay_t<F>>::access(f, number); };

@@ -108,7 +108,7 @@ class Task {
     return ranked_ ? &ranked_->messages : nullptr;
   }
   /// The task without its rank. It must run on this rank.
-  Task on_this_rank() const { return Task(node_); }
+  Task on_this_rank() && { return Task(std::move(node_)); }
   /// The rank that runs the task; -1: it runs on this rank, or on all.
   int rank() const noexcept { return ranked_ ? ranked_->rank : -1; }
   /// Called by Region.
