@@ -7,6 +7,7 @@
 //   float largest = max(b.fetch()).item<float>();
 #pragma once
 
+#include <atomic>
 #include <concepts>
 #include <tuple>
 #include <type_traits>
@@ -22,14 +23,24 @@ namespace detail {
 
 class RankMessages;
 
-/// The rank on which a task runs, and its result, which fetch() copies to all ranks.
+/// The rank on which a task runs, and its result, which fetch() copies to all ranks. Counts its references, because a
+/// Task then has only one pointer to it.
 struct RankedTask {
-  std::shared_ptr<RankMessages> messages;
-  int rank;
-  bool here;
+  RankedTask(std::shared_ptr<RankMessages> all, int rank, bool here)
+      : messages(std::move(all)), rank(rank), here(here) {}
+  virtual ~RankedTask() = default;
+  void keep() noexcept { references.fetch_add(1, std::memory_order_relaxed); }
+  [[gnu::cold]] void drop() noexcept {
+    if (references.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+  const std::shared_ptr<RankMessages> messages;
+  const int rank;
+  const bool here;
   bool exchanged = false;
   std::exception_ptr error = nullptr;
   std::vector<std::byte> bytes = {};
+  std::atomic<std::uint32_t> references = 1;
 };
 /// Waits for a task on another rank. `wait_here` is called on the rank that runs it, and writes the result. Called on
 /// all ranks. Throws TaskError on all ranks if the task failed.
@@ -113,12 +124,13 @@ class Task {
   int rank() const noexcept { return ranked_ ? ranked_->rank : -1; }
   /// Called by Region.
   void set_rank(const std::shared_ptr<detail::RankMessages>& messages, int rank) {
-    if (rank >= 0) ranked_ = std::make_shared<Ranked>(Ranked{{messages, rank, bool(node_)}, {}});
+    if (rank >= 0) ranked_ = executor::Ref<Ranked>::adopt(new Ranked(messages, rank, bool(node_)));
   }
 
  private:
   using Value = std::conditional_t<std::is_void_v<T>, char, T>;
-  struct Ranked : detail::RankedTask {
+  struct Ranked final : detail::RankedTask {
+    using RankedTask::RankedTask;
     std::optional<Value> value;  ///< on ranks that did not run the task
   };
   Value& result() const { return node_ ? *node_->value : *ranked_->value; }
@@ -143,7 +155,7 @@ class Task {
   }
 
   executor::Ref<detail::TaskResult<T>> node_;
-  std::shared_ptr<Ranked> ranked_;
+  executor::Ref<Ranked> ranked_;
 };
 
 namespace detail {
