@@ -59,7 +59,9 @@ nlohmann::ordered_json json_of(const PlacementLog& log) {
                     {"loaded", m.loaded},
                     {"damaged", m.damaged},
                     {"refused", m.refused},
-                    {"kept", m.kept}});
+                    {"kept", m.kept},
+                    {"packed", m.packed},
+                    {"unpacked", m.unpacked}});
   for (const auto& c : log.copies)
     copies.push_back({{"device", to_string(c.device)},
                       {"to_device_bytes", c.to_device_bytes},

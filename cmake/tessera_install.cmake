@@ -12,6 +12,8 @@ set(TESSERA_PUBLIC_HEADERS
     tessera/llm/gguf_writer.h
     tessera/llm/grammar/grammar.h
     tessera/llm/rope_scaling.h
+    tessera/pack/exercise.h
+    tessera/pack/pack.h
     tessera/report/report.h
     tessera/testing/testing.h
 )

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "tessera/backend/cpu/cpu.h"
+#include "tessera/backend/cpu/pack_target.h"
 #include "tessera/backend/cuda/cuda.h"
 #include "tessera/backend/cuda/offline.h"
 #include "tessera/backend/interp/interp.h"
@@ -35,6 +36,16 @@ std::unique_ptr<OfflineTarget> make_offline_target(const std::string& architectu
   fail<DeviceError>({.operation = fmt::format("compile for \"{}\"", architecture),
                      .wrong = "the architecture is not known",
                      .remedy = "Use the name of an NVIDIA or AMD architecture, such as sm_90 or gfx90a"});
+}
+
+std::unique_ptr<PackCompiler> make_pack_compiler(const std::string& target) {
+  if (auto compiler = cpu::pack_compiler(target)) return compiler;
+  if (auto compiler = cuda::pack_compiler(target)) return compiler;
+  if (auto compiler = rocm::pack_compiler(target)) return compiler;
+  fail<DeviceError>({.operation = fmt::format("compile for \"{}\"", target),
+                     .wrong = "the target is not known",
+                     .remedy = "Use a processor level (cpu:x86-64-v3), or an architecture of NVIDIA (sm_90 for machine "
+                               "code, compute_80 for PTX) or AMD (gfx90a)"});
 }
 
 }  // namespace tessera

@@ -54,6 +54,8 @@ const Settings& settings() {
   s.wait = static_cast<Settings::Wait>(config::choice("TESSERA_WAIT", {"auto", "spin", "block"}).value_or(0));
   s.tf32 = config::flag("TESSERA_TF32", false);
   s.peer_copies = config::flag("TESSERA_PEER_COPIES", true);
+  s.pack = config::text("TESSERA_PACK");
+  s.compile = config::flag("TESSERA_COMPILE", true);
   s.check = config::flag("TESSERA_CHECK", false);
   r.kept.push_back(std::make_unique<const Settings>(std::move(s)));
   current.store(r.kept.back().get(), std::memory_order_release);

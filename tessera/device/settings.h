@@ -26,10 +26,12 @@ struct Settings {
   enum class Blas : std::uint8_t { automatic, off, vendor };
   Blas blas = Blas::automatic;  ///< TESSERA_BLAS: library for matrix products (device/launch/vendor_product.h)
   enum class Wait : std::uint8_t { automatic, spin, block };
-  Wait wait = Wait::automatic;  ///< TESSERA_WAIT: how threads wait for GPUs (backend/stream/device.cpp)
-  bool tf32 = false;            ///< TESSERA_TF32: products may round f32 operands to 10 mantissa bits
-  bool peer_copies = true;      ///< TESSERA_PEER_COPIES: allow direct copies between devices
-  bool check = false;           ///< TESSERA_CHECK: interp checks kernels; other devices ignore it
+  Wait wait = Wait::automatic;      ///< TESSERA_WAIT: how threads wait for GPUs (backend/stream/device.cpp)
+  bool tf32 = false;                ///< TESSERA_TF32: products may round f32 operands to 10 mantissa bits
+  bool peer_copies = true;          ///< TESSERA_PEER_COPIES: allow direct copies between devices
+  std::optional<std::string> pack;  ///< TESSERA_PACK: a file with kernels (kernel_pack.h)
+  bool compile = true;              ///< TESSERA_COMPILE: compile kernels that are neither in a pack nor in the cache
+  bool check = false;               ///< TESSERA_CHECK: interp checks kernels; other devices ignore it
 };
 
 /// Returns the settings. Throws ArgumentError on every call if a variable is invalid. The reference stays valid for the

@@ -14,7 +14,7 @@ from pathlib import Path
 # The sections of the navigation: title and Markdown files (glob patterns), in order. The API follows the guides.
 SECTIONS = [
     ("Guides", ["README.md", "docs/devices.md", "docs/kernels.md", "docs/arrays.md", "docs/tasks.md", "docs/training.md",
-                "docs/machines.md", "docs/models.md", "docs/verification.md", "docs/llm.md", "docs/serve.md", "docs/python.md", "docs/c.md", "docs/guarantees.md", "docs/glossary.md", "models/README.md",
+                "docs/machines.md", "docs/models.md", "docs/verification.md", "docs/packs.md", "docs/llm.md", "docs/serve.md", "docs/python.md", "docs/c.md", "docs/guarantees.md", "docs/glossary.md", "models/README.md",
                 "docs/versions.md", "CHANGELOG.md"]),
     ("Examples", ["examples/README.md", "examples/*/README.md"]),
     ("Results", ["docs/performance.md", "benchmarks/results/*.md"]),
@@ -37,8 +37,8 @@ INTERNAL_FOLDERS = ("tessera/base/os/", "tessera/executor/", "tessera/ir/", "tes
 TOPICS = [
     ("basics", "Basics", "Element types, shapes and errors.", ["base", "tessera.h"]),
     ("devices", "Devices", "Finding and choosing devices, memory, queues, recorded work, and what ran where.", ["device"]),
-    ("kernels", "Kernels", "The kernel language, buffers, launches, and tests and reports of your own kernels.",
-     ["kernel", "testing", "report"]),
+    ("kernels", "Kernels", "The kernel language, buffers, launches, and tests, reports and packs of your own kernels.",
+     ["kernel", "testing", "report", "pack"]),
     ("arrays", "Arrays", "Arrays, their functions, linear algebra, Fourier transforms, files, and moving whole structures.",
      ["array", "fft", "linalg", "ops"]),
     ("tasks", "Tasks", "Tasks, regions, scopes of devices, and arrays in tiles.", ["task"]),

@@ -58,6 +58,13 @@ struct Object {
   double machine_code_ms = 0;
 };
 
+/// Returns the name of a kernel's function in an object. It differs from the names of all functions that kernels call.
+inline std::string kernel_symbol(const std::string& name) {
+  std::string out;
+  for (const char c : name) out += (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ? c : '_';
+  return out + "_kernel";
+}
+
 /// A loaded kernel; the destructor frees its memory.
 class Compiled {
  public:
@@ -117,15 +124,16 @@ class PtxGenerator {
 class Codegen {
  public:
   virtual ~Codegen() = default;
-  /// Returns a generator for "native" or an LLVM CPU name such as "x86-64-v3". On failure, returns null and sets
-  /// `wrong`. `wrong` is empty if memory ran out.
-  virtual Generator* processor(const char* target, std::string& wrong) noexcept = 0;
+  /// Returns a generator for "native" or an LLVM CPU name such as "x86-64-v3". If `runs_here` is false, this machine's
+  /// processor need not have the features of the target. On failure, returns null and sets `wrong`. `wrong` is empty if
+  /// memory ran out.
+  virtual Generator* processor(const char* target, bool runs_here, std::string& wrong) noexcept = 0;
   virtual PtxGenerator* ptx(std::string& wrong) noexcept = 0;  ///< like processor(); null if this LLVM has no NVPTX
                                                                ///< target
 };
 
 /// Increment when this file or ir::Function changes.
-inline constexpr int interface_version = 8;
+inline constexpr int interface_version = 9;
 
 /// The type of `tessera_codegen_open`, the only symbol that the module exports. Returns the entry point, which is valid
 /// until the process exits. On failure, returns null and sets `wrong`. The second argument is unused. It remains

@@ -88,9 +88,9 @@ ModuleOf<G> open_with(Take&& take) {
 
 }  // namespace
 
-Module open_module(const std::string& target) {
+Module open_module(const std::string& target, bool runs_here) {
   return open_with<Generator>(
-      [&](Codegen& module, std::string& wrong) { return module.processor(target.c_str(), wrong); });
+      [&](Codegen& module, std::string& wrong) { return module.processor(target.c_str(), runs_here, wrong); });
 }
 void throw_out_of_memory(const std::string& asked, std::uint64_t bytes) {
   fail<OutOfMemory>({.operation = asked,

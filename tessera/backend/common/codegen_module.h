@@ -28,9 +28,10 @@ using PtxModule = ModuleOf<PtxGenerator>;
 std::vector<std::string> module_candidates();
 
 /// Opens the module and gets a generator for `target` ("native" or an LLVM CPU name). The module is opened once per
-/// process and never closed. Throws OutOfMemory if there is a module but not enough memory to load it. Throws
+/// process and never closed. If `runs_here` is false, this machine's processor need not have the features of the
+/// target. Throws OutOfMemory if there is a module but not enough memory to load it. Throws
 /// DeviceError if this process was forked while another thread was opening the module.
-Module open_module(const std::string& target);
+Module open_module(const std::string& target, bool runs_here = true);
 /// Like open_module(), but gets the PTX generator.
 PtxModule open_ptx_module();
 

@@ -7,10 +7,13 @@
 #include <cstring>
 #include <mutex>
 
+#include <fmt/format.h>
+
 #include "tessera/backend/common/codegen_module.h"
 #include "tessera/backend/common/image.h"
 #include "tessera/backend/cpu/cpu.h"
 #include "tessera/backend/cpu/kernel.h"
+#include "tessera/backend/cpu/pack_target.h"
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
@@ -78,33 +81,21 @@ class CpuQueue : public DriverQueue {
 };
 
 DeviceInfo describe(const Module& module) {
-  DeviceInfo info;
-  info.device = {Backend::cpu, 0};
-  info.name = os::processor_name();
-  info.vendor = os::processor_vendor();
-  info.identity = "cpu";
-  info.kind = DeviceKind::cpu;
-  info.state = DeviceState::enumerated;
-  info.total_memory = total_memory();
-  info.unified_memory = true;
-  info.compute_units = executor::Executor::instance().threads();
-  info.can.f64 = info.can.int64 = info.can.atomic_i64 = info.can.atomic_f32 = true;
-  info.can.max_block = {1024, 1024, 1024};
-  info.can.shared_bytes = max_shared_bytes;
-  info.can.max_parameter_bytes = 1 << 16;
-  info.can.vector_bytes = 64;
   if (module.generator) {
-    const TargetTraits& t = module.generator->target();
-    info.driver_version = module.generator->version() + " for " + t.cpu;
-    info.can.f16 = t.f16c;
-    info.can.int8_dot = t.vnni || t.avx_vnni;
-    info.can.subgroup_widths = {t.width};
-  } else {
-    info.driver_version = "reference interpreter";
-    info.can.subgroup_widths = {ir::InterpreterOptions{}.subgroup_width};
-    info.reason = module.reason + "; cpu runs on the reference interpreter, which is slow";
-    info.remedy = "install the module next to the library, or set TESSERA_CODEGEN_LIBRARY to its file";
+    DeviceInfo info = describe_cpu(&module.generator->target());
+    info.driver_version = module.generator->version() + " for " + module.generator->target().cpu;
+    return info;
   }
+  DeviceInfo info = describe_cpu(nullptr);
+  info.reason = module.reason + "; cpu runs on the reference interpreter, which is slow";
+  info.remedy = "install the module next to the library, or set TESSERA_CODEGEN_LIBRARY to its file";
+  return info;
+}
+
+DeviceInfo describe(const CpuPackTarget& packed) {
+  DeviceInfo info = describe_cpu(&packed.traits);
+  info.driver_version = "target " + packed.target->name + " of the pack";
+  info.compute_units = packed.target->compute_units;
   return info;
 }
 
@@ -143,9 +134,32 @@ constexpr const char* architecture =
 #error "Add the name of this architecture, which is part of the names of cached kernels"
 #endif
 
-class CpuDevice : public DriverDevice {
+/// Warns once if the pack in use has no target for this processor.
+void warn_of_other_levels(const CpuPackTarget& packed) {
+  const KernelPack* const pack = usable_pack();
+  static std::atomic<bool> said = false;
+  if (packed.target != nullptr || pack == nullptr || said.exchange(true)) return;
+  std::string names;
+  for (const PackTarget& t : pack->targets())
+    if (t.backend == Backend::cpu) names += (names.empty() ? "" : ", ") + t.name;
+  if (!names.empty())
+    logging::warn(fmt::format("cpu:0: the pack {} has kernels for {}, but not for this processor, {}{}", pack->file(),
+                              names, os::processor_name(),
+                              asked_target() == "native" ? "" : " with TESSERA_CPU_TARGET=" + asked_target()));
+}
+
+class CpuDevice : public DriverDevice, public LoadsPacks {
  public:
-  CpuDevice() : module_(usable_module()), info_(describe(module_)) { warn_of_interpreter(module_, info_); }
+  CpuDevice() : packed_(choose_pack_target(asked_target())) {
+    if (packed_.target != nullptr) {
+      info_ = describe(packed_);
+      return;
+    }
+    warn_of_other_levels(packed_);
+    module_ = usable_module(), module_was_opened_ = true;
+    info_ = describe(module_);
+    warn_of_interpreter(module_, info_);
+  }
 
   const DeviceInfo& info() const override { return info_; }
   std::uint64_t free_memory() const override {
@@ -174,13 +188,17 @@ class CpuDevice : public DriverDevice {
   std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<CpuQueue>(); }
   Allocation wrap(void* native, std::size_t bytes) override { return {native, static_cast<std::byte*>(native), bytes}; }
   std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override {
-    if (module_.generator) return DriverDevice::compile(requests);
+    if (module().generator) return DriverDevice::compile(requests);
+    if (packed_.target != nullptr)
+      fail<KernelError>({.operation = "compile " + requests.front().function->name,
+                         .with = {{"device", "cpu:0"}},
+                         .wrong = module_.reason});
     std::vector<std::unique_ptr<LoadedKernel>> out;
     for (const CompileRequest& r : requests) out.push_back(interpreted_kernel(r));
     return out;
   }
   std::string image_key() override {
-    if (!module_.generator) return {};
+    if (!module().generator) return {};
     const TargetTraits& target = module_.generator->target();
     return backend::lowering_key() + "architecture: " + architecture + ", vectors of " + std::to_string(target.width) +
            "\ncompiler: " + module_.generator->version() + ", build " + module_.build +
@@ -188,19 +206,35 @@ class CpuDevice : public DriverDevice {
   }
   std::string build(const CompileRequest& request) override {
     check_llvm_after_fork("compile");
+    Generator& generator = *module().generator;
     const std::lock_guard hold(compiling_);
     const os::ForkGuard whole;  // LLVM is not fork-safe
-    return build_kernel(*module_.generator, request);
+    return build_kernel(generator, request);
   }
   std::unique_ptr<LoadedKernel> load(const CompileRequest& request, const std::string& image) override {
     check_llvm_after_fork("load");
+    Generator* const generator = module().generator;
     const std::lock_guard hold(compiling_);
     const os::ForkGuard whole;  // LLVM is not fork-safe
-    return load_kernel(*module_.generator, request, image);
+    return load_kernel(generator, request, image);
   }
+  std::string pack_target() const override { return packed_.target == nullptr ? "" : packed_.target->name; }
+  std::unique_ptr<LoadedKernel> load_packed(const CompileRequest& request, const std::string& image) override {
+    return load_kernel(nullptr, request, image);
+  }
+  std::string why_not_compiled() override { return module().generator ? "" : module_.reason; }
 
  private:
+  /// Opens the module at the first call. A device that uses a pack needs it only for kernels that are not in the pack.
+  const Module& module() {
+    const std::lock_guard hold(compiling_);
+    if (!module_was_opened_) module_ = open_module(packed_.traits.cpu), module_was_opened_ = true;
+    return module_;
+  }
+
+  const CpuPackTarget packed_;
   Module module_;
+  bool module_was_opened_ = false;
   DeviceInfo info_;
   std::mutex compiling_;
 };
@@ -212,10 +246,15 @@ class CpuDriver : public Driver {
     BackendReport report;
     report.backend = Backend::cpu;
     try {
-      const Module module = usable_module();
-      report.devices.push_back(describe(module));
+      if (const CpuPackTarget packed = choose_pack_target(asked_target()); packed.target != nullptr) {
+        report.devices.push_back(describe(packed));
+        report.file = usable_pack()->file();
+      } else {
+        const Module module = usable_module();
+        report.devices.push_back(describe(module));
+        if (module.generator) report.file = module.file;
+      }
       report.state = report.devices[0].state;
-      if (module.generator) report.file = module.file;
       report.reason = report.devices[0].reason, report.remedy = report.devices[0].remedy;
     } catch (const OutOfMemory&) {
       throw;  // not an error of the device
@@ -237,6 +276,33 @@ class CpuDriver : public Driver {
 };
 
 }  // namespace
+
+DeviceInfo describe_cpu(const TargetTraits* traits) {
+  DeviceInfo info;
+  info.device = {Backend::cpu, 0};
+  info.name = os::processor_name();
+  info.vendor = os::processor_vendor();
+  info.identity = "cpu";
+  info.kind = DeviceKind::cpu;
+  info.state = DeviceState::enumerated;
+  info.total_memory = total_memory();
+  info.unified_memory = true;
+  info.compute_units = executor::Executor::instance().threads();
+  info.can.f64 = info.can.int64 = info.can.atomic_i64 = info.can.atomic_f32 = true;
+  info.can.max_block = {1024, 1024, 1024};
+  info.can.shared_bytes = max_shared_bytes;
+  info.can.max_parameter_bytes = 1 << 16;
+  info.can.vector_bytes = 64;
+  if (traits != nullptr) {
+    info.can.f16 = traits->f16c;
+    info.can.int8_dot = traits->vnni || traits->avx_vnni;
+    info.can.subgroup_widths = {traits->width};
+  } else {
+    info.driver_version = "reference interpreter";
+    info.can.subgroup_widths = {ir::InterpreterOptions{}.subgroup_width};
+  }
+  return info;
+}
 
 }  // namespace tessera::cpu
 

@@ -12,6 +12,7 @@
 #include <new>
 
 #include "tessera/backend/common/codegen_module.h"
+#include "tessera/backend/cpu/packed_code.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/fork.h"
 #include "tessera/base/os/per_thread.h"
@@ -90,7 +91,8 @@ GenerateOptions options_of(Variant variant) { return {.noalias = variant.noalias
 
 class GeneratedKernel final : public CpuKernel {
  public:
-  GeneratedKernel(Generator& generator, const CompileRequest& request, std::string_view image)
+  /// `generator` is null if the image is from a pack.
+  GeneratedKernel(Generator* generator, const CompileRequest& request, std::string_view image)
       : generator_(generator), function_(*request.function), variant_(request.variant) {
     Unpacker in(image);
     facts_.operations = OperationCount(in);
@@ -103,16 +105,21 @@ class GeneratedKernel final : public CpuKernel {
     scratch_bytes_ = in.take<std::uint64_t>();
     const std::string_view object = in.text();
     in.end();
+    if (generator_ == nullptr) {
+      compiled_ = load_packed_code(object, function_.name);
+      return;
+    }
     check_memory_to_load(function_.name, object.size());
     std::string wrong;
-    compiled_ = generator_.load(object, function_.name, wrong);
+    compiled_ = generator_->load(object, function_.name, wrong);
     if (!compiled_ && wrong.empty()) throw_out_of_memory("load " + function_.name, 0);
     if (!compiled_)
       fail<KernelError>({.operation = "kernel " + function_.name, .with = {{"device", "cpu:0"}}, .wrong = wrong});
   }
 
   ~GeneratedKernel() override {
-    if (os::forked_during_guard()) {  // a thread of the parent may hold LLVM's locks
+    if (generator_ == nullptr) return;  // the code does not belong to LLVM
+    if (os::forked_during_guard()) {    // a thread of the parent may hold LLVM's locks
       static_cast<void>(compiled_.release());
       return;
     }
@@ -121,13 +128,14 @@ class GeneratedKernel final : public CpuKernel {
   }
 
   std::string source() const override {
+    if (generator_ == nullptr) return to_text(function_);
     check_llvm_after_fork("print " + function_.name);
-    const Function lowered = emit::lower(function_, lowering_target(generator_.target(), function_, variant_));
+    const Function lowered = emit::lower(function_, lowering_target(generator_->target(), function_, variant_));
     check_memory_to_compile(function_.name, lowered.nodes.size());
     const os::ForkGuard whole;  // LLVM is not fork-safe
-    const std::string text = generator_.text(lowered, options_of(variant_), Generator::Text::optimised);
+    const std::string text = generator_->text(lowered, options_of(variant_), Generator::Text::optimised);
     if (text.empty()) throw_out_of_memory("print " + function_.name, 0);
-    return "; " + generator_.version() + " for " + generator_.target().cpu + "\n" + text;
+    return "; " + generator_->version() + " for " + generator_->target().cpu + "\n" + text;
   }
 
   void launch(std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override {
@@ -193,7 +201,7 @@ class GeneratedKernel final : public CpuKernel {
     });
   }
 
-  Generator& generator_;
+  Generator* const generator_;
   Function function_;  ///< before lowering
   Variant variant_;
   Facts facts_;
@@ -244,7 +252,7 @@ std::string build_kernel(Generator& generator, const CompileRequest& request) {
   return pack(facts_of(lowered), object);
 }
 
-std::unique_ptr<CpuKernel> load_kernel(Generator& generator, const CompileRequest& request, std::string_view image) {
+std::unique_ptr<CpuKernel> load_kernel(Generator* generator, const CompileRequest& request, std::string_view image) {
   return std::make_unique<GeneratedKernel>(generator, request, image);
 }
 

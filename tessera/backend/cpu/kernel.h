@@ -29,8 +29,9 @@ inline constexpr std::uint64_t max_shared_bytes = 256 << 10;
 /// Compiles a kernel to an image, which contains its machine code and launch data. Throws KernelError with the
 /// generator's message if the generator rejects the kernel.
 std::string build_kernel(Generator& generator, const CompileRequest& request);
-/// Loads an image. Throws FormatError if it is malformed and KernelError if it cannot be loaded.
-std::unique_ptr<CpuKernel> load_kernel(Generator& generator, const CompileRequest& request, std::string_view image);
+/// Loads an image. Without a generator, Tessera's own loader loads it (packed_code.h). Throws FormatError if it is
+/// malformed and KernelError if it cannot be loaded.
+std::unique_ptr<CpuKernel> load_kernel(Generator* generator, const CompileRequest& request, std::string_view image);
 /// Returns a kernel that runs on the reference interpreter instead.
 std::unique_ptr<CpuKernel> interpreted_kernel(const CompileRequest& request);
 

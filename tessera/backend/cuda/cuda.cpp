@@ -11,6 +11,7 @@
 #include "tessera/backend/common/codegen_module.h"
 #include "tessera/backend/common/matrix_units.h"
 #include "tessera/backend/common/missing_device.h"
+#include "tessera/backend/common/pack_choice.h"
 #include "tessera/backend/cuda/cublas.h"
 #include "tessera/backend/cuda/cuda_api.h"
 #include "tessera/backend/cuda/nvrtc.h"
@@ -20,6 +21,7 @@
 #include "tessera/base/os/hardware.h"
 #include "tessera/base/os/library_search.h"
 #include "tessera/base/os/system.h"
+#include "tessera/base/packed.h"
 
 namespace tessera {
 
@@ -142,6 +144,8 @@ class CudaVendor final : public stream::Vendor {
  private:
   const DriverFunctions& call() const { return library_.call; }
   void check_support(DeviceInfo& info, const stream::DeviceFacts& facts, int capability, int mode) const;
+  std::string why_no_compiler(const stream::DeviceFacts& facts, int capability) const;
+  static int choose_pack(stream::DeviceFacts& facts, int capability);
   bool choose_nvrtc(stream::DeviceFacts& facts, bool fitting) const;
   bool choose_ptx(stream::DeviceFacts& facts);
   /// Sets the features that kernels compiled for this capability may use.
@@ -174,6 +178,28 @@ bool CudaVendor::choose_nvrtc(stream::DeviceFacts& facts, bool fitting) const {
     set_capability(facts,
                    std::min(capabilities_.at(facts.ordinal), std::atoi(facts.architecture.c_str() + number + 1)));
   return !facts.architecture.empty();
+}
+
+/// Machine code runs on devices with the same major and at least the same minor capability, PTX on all later ones.
+/// Machine code is preferred, because the driver need not compile it. Returns the capability that kernels were traced
+/// for.
+int CudaVendor::choose_pack(stream::DeviceFacts& facts, int capability) {
+  const PackTarget* const target = backend::best_pack_target(Backend::cuda, [&](const PackTarget& t) {
+    Unpacker in(t.traits);
+    const bool machine_code = in.text() == "sm";
+    const int made_for = in.take<int>();
+    if (made_for > capability || (machine_code && made_for / 10 != capability / 10)) return 0;
+    return made_for + (machine_code ? 1000 : 0);
+  });
+  if (target == nullptr) return capability;
+  Unpacker in(target->traits);
+  in.text();
+  const int made_for = in.take<int>(), features = in.take<int>();
+  if (in.take<bool>()) facts.dialect.expand_math = facts.dialect.expand_math64 = facts.dialect.native_exp = true;
+  facts.pack_target = target->name;
+  set_capability(facts, features);
+  backend::use_pack_target(facts.info, *target);
+  return made_for;
 }
 
 /// Returns the newest PTX version that a driver of this version accepts: 7.x for CUDA 11.x, 8.x for 12.x (PTX ISA,
@@ -273,19 +299,32 @@ stream::DeviceFacts CudaVendor::describe(int ordinal) {
   else if (facts.architecture.starts_with("PTX "))
     info.driver_version += fmt::format(", {} ({})", module_.generator->version(), facts.architecture);
   Capabilities& can = info.can;
+  can.shared_bytes = std::max(number(max_shared_memory_per_block, 49152), number(max_shared_memory_per_block_optin));
+  const int traced_for = choose_pack(facts, capability);
   can.f16 = true;
-  can.bf16 = capability >= 80;
+  can.bf16 = traced_for >= 80;
   can.f64 = true;
   can.atomic_i64 = can.atomic_f32 = true;
   can.int8_dot = facts.dialect.dot4;
   backend::describe_matrix_units(can, facts.dialect);
   can.max_block_threads = number(max_threads_per_block, 1024);
   can.max_block = {number(max_block_dim_x, 1024), number(max_block_dim_y, 1024), number(max_block_dim_z, 64)};
-  can.shared_bytes = std::max(number(max_shared_memory_per_block, 49152), number(max_shared_memory_per_block_optin));
   can.max_parameter_bytes = 4096;  // the limit of all devices; newer ones accept more with CUDA 12.1
   can.max_blocks = {number(max_grid_dim_x, 2147483647), number(max_grid_dim_y, 65535), number(max_grid_dim_z, 65535)};
+  facts.no_compiler = why_no_compiler(facts, capability);
   check_support(info, facts, capability, ask(compute_mode));
   return facts;
+}
+
+std::string CudaVendor::why_no_compiler(const stream::DeviceFacts& facts, int capability) const {
+  if (!facts.architecture.empty()) return {};
+  if (!nvrtc_.usable())
+    return "no compiler for its kernels: no NVRTC (" + nvrtc_.reason() + ")" +
+           (module_.reason.empty() ? "" : ", and " + module_.reason);
+  const auto& list = nvrtc_.supported();
+  return fmt::format("NVRTC {} compiles for compute capability {}.{} and later, but this device has {}.{}",
+                     nvrtc_.version(), list.empty() ? 0 : list[0] / 10, list.empty() ? 0 : list[0] % 10,
+                     capability / 10, capability % 10);
 }
 
 void CudaVendor::check_support(DeviceInfo& info, const stream::DeviceFacts& facts, int capability, int mode) const {
@@ -293,25 +332,24 @@ void CudaVendor::check_support(DeviceInfo& info, const stream::DeviceFacts& fact
   if (mode == compute_mode_prohibited) {
     info.reason = "the device's compute mode is \"prohibited\"";
     info.remedy = "Run nvidia-smi --compute-mode=DEFAULT as root";
-  } else if (!nvrtc_.usable() && facts.architecture.empty()) {
+  } else if (facts.no_compiler.empty() || !facts.pack_target.empty()) {
+    info.state = DeviceState::enumerated;
+  } else if (!nvrtc_.usable()) {
     const int major = driver_version_ / 1000, minor = driver_version_ % 1000 / 10;
     const std::string named = stream::library_from_variable("TESSERA_NVRTC_LIBRARY");
-    info.reason = "the device was found, but no compiler for its kernels: no NVRTC (" + nvrtc_.reason() + ")" +
-                  (module_.reason.empty() ? "" : ", and " + module_.reason);
+    info.reason = "the device was found, but " + facts.no_compiler;
     info.remedy = !named.empty() && named != "none"
                       ? stream::remedy_where_named("TESSERA_NVRTC_LIBRARY")
                       : fmt::format(fmt::runtime(install_nvrtc), version_text(driver_version_), major, minor, major);
-  } else if (facts.architecture.empty()) {
-    const auto& list = nvrtc_.supported();
-    info.reason = fmt::format("NVRTC {} compiles for compute capability {}.{} and later, but this device has {}.{}",
-                              nvrtc_.version(), list.empty() ? 0 : list[0] / 10, list.empty() ? 0 : list[0] % 10,
-                              capability / 10, capability % 10);
+  } else {
+    info.reason = facts.no_compiler;
     info.remedy =
         "Install an older NVRTC (CUDA 12 supports 5.0 and later, CUDA 11 supports 3.5 and later); if both are "
         "installed, set TESSERA_NVRTC_LIBRARY to the older one";
-  } else {
-    info.state = DeviceState::enumerated;
   }
+  if (info.state == DeviceState::loaded && mode != compute_mode_prohibited)
+    if (const std::string others = backend::other_targets(fmt::format("sm_{}", capability)); !others.empty())
+      info.reason += "; " + others;
 }
 
 }  // namespace

@@ -8,12 +8,15 @@
 #include <fmt/format.h>
 
 #include "tessera/backend/common/codegen_module.h"
+#include "tessera/backend/common/image.h"
 #include "tessera/backend/common/offline_gpu.h"
+#include "tessera/backend/common/pack_names.h"
 #include "tessera/backend/common/program.h"
 #include "tessera/backend/cuda/nvrtc.h"
 #include "tessera/backend/cuda/toolkit.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/command.h"
+#include "tessera/base/packed.h"
 #include "tessera/ir/node.h"
 
 namespace tessera::cuda {
@@ -55,6 +58,17 @@ std::string release_of(const std::string& program) {
   return at == result.output.npos ? "" : result.output.substr(at + 8, result.output.find(',', at) - at - 8);
 }
 
+/// Returns the version of ptxas. Throws DeviceError if it cannot be run.
+std::string ptxas_release(const std::string& file) {
+  std::string release = release_of(file);
+  if (release.empty())
+    fail<DeviceError>({.operation = "run ptxas",
+                       .with = {{"file", file}},
+                       .wrong = "the program cannot be run, or is not ptxas",
+                       .remedy = "Set TESSERA_PTXAS to the file of ptxas, or unset it"});
+  return release;
+}
+
 /// Returns the number before `text` in the log, or 0.
 std::uint64_t number_before(const std::string& log, std::string_view text) {
   const std::size_t end = log.find(text);
@@ -68,11 +82,18 @@ std::uint64_t number_before(const std::string& log, std::string_view text) {
 
 class CudaTarget final : public backend::OfflineGpu {
  public:
-  CudaTarget(const Architecture& architecture, TargetCompiler compiler) : architecture_(architecture) {
+  enum class Output : std::uint8_t { machine_code, ptx };
+  CudaTarget(const Architecture& architecture, TargetCompiler compiler, Output output = Output::machine_code)
+      : architecture_(architecture), output_(output) {
     choose_compiler(compiler);
     describe();
   }
   OfflineKernel compile(const CompileRequest& request) override;
+  backend::KernelImage image(const CompileRequest& request);
+  const std::string& compiler() const { return compiler_; }
+  bool expands_math() const { return dialect_.expand_math; }  ///< true for kernels from the code-generation module
+  /// The capability whose features the kernels use. It is lower than that of the architecture if LLVM does not know it.
+  int capability() const { return nvrtc_ ? architecture_.capability : ptx_target_.capability; }
 
  private:
   std::string name() const { return architecture_.architecture(); }
@@ -81,6 +102,7 @@ class CudaTarget final : public backend::OfflineGpu {
   stream::Image cubin(const backend::Program& program, std::string& log);
 
   const Architecture architecture_;
+  const Output output_;
   std::optional<Nvrtc> nvrtc_;  ///< set if NVRTC compiles; otherwise module_ and ptxas_ do
   cpu::PtxModule module_;
   cpu::PtxTarget ptx_target_;
@@ -104,11 +126,13 @@ void CudaTarget::choose_compiler(TargetCompiler compiler) {
   }
   if (compiler != TargetCompiler::vendor) {
     module_ = cpu::open_ptx_module();
-    ptxas_ = ptxas_file();
+    const bool machine_code = output_ == Output::machine_code;
+    if (machine_code) ptxas_ = ptxas_file();
     constexpr int any_version = 100;
     if (module_.generator) ptx_target_ = module_.generator->target_for(architecture_.capability, any_version);
-    if (ptx_target_.capability != 0 && !ptxas_.empty()) {
-      compiler_ = module_.generator->version() + ", ptxas " + release_of(ptxas_);
+    if (ptx_target_.capability != 0 && (!machine_code || !ptxas_.empty())) {
+      compiler_ = module_.generator->version();
+      if (machine_code) compiler_ += ", ptxas " + ptxas_release(ptxas_);
       dialect_ = emit::ptx_for(ptx_target_.capability);
       return;
     }
@@ -145,8 +169,12 @@ stream::Image CudaTarget::cubin(const backend::Program& program, std::string& lo
   }
   const cpu::PtxKernel kernel{program.requests[0].function, &program.source.kernels[0], program.requests[0].noalias};
   stream::Image image;
-  const std::string ptx = module_.generator->compile(std::span(&kernel, 1), ptx_target_, log);
+  std::string ptx = module_.generator->compile(std::span(&kernel, 1), ptx_target_, log);
   if (ptx.empty()) return image;
+  if (output_ == Output::ptx) {
+    image.made = image.is_text = true, image.bytes = std::move(ptx);
+    return image;
+  }
   const os::TemporaryFolder folder;
   const std::string from = (folder.path() / "kernel.ptx").string(), to = (folder.path() / "kernel.cubin").string();
   std::ofstream(from, std::ios::binary) << ptx;
@@ -158,6 +186,18 @@ stream::Image CudaTarget::cubin(const backend::Program& program, std::string& lo
   std::ifstream in(to, std::ios::binary);
   image.bytes.assign(std::istreambuf_iterator<char>(in), {});
   return image;
+}
+
+backend::KernelImage CudaTarget::image(const CompileRequest& request) {
+  backend::KernelImage out;
+  auto built = backend::build_kernels(std::span(&request, 1), dialect_, info_,
+                                      [&](const backend::Program& program, std::string& log) {
+                                        stream::Image made = cubin(program, log);
+                                        out.program = std::move(made.bytes), out.is_text = made.is_text;
+                                        return made.made ? std::make_shared<int>() : nullptr;
+                                      });
+  out.form = std::move(built[0].emitted);
+  return out;
 }
 
 OfflineKernel CudaTarget::compile(const CompileRequest& request) {
@@ -191,7 +231,46 @@ OfflineKernel CudaTarget::compile(const CompileRequest& request) {
   return kernel;
 }
 
+class CudaPackCompiler final : public PackCompiler {
+ public:
+  CudaPackCompiler(const std::string& name, const Architecture& architecture, CudaTarget::Output output,
+                   std::uint32_t units)
+      : gpu_(architecture, output == CudaTarget::Output::ptx ? TargetCompiler::ptx : TargetCompiler::automatic, output),
+        info_(gpu_.info()) {
+    if (units != 0) info_.compute_units = units;
+    target_ = {.name = name,
+               .backend = Backend::cuda,
+               .compiler = gpu_.compiler(),
+               .compute_units = info_.compute_units,
+               .shared_bytes = info_.can.shared_bytes,
+               .traits = (Packer() << output_name(output) << architecture.capability << gpu_.capability()
+                                   << gpu_.expands_math())
+                             .take()};
+  }
+  const PackTarget& target() const override { return target_; }
+  const DeviceInfo& info() const override { return info_; }
+  std::string build(const CompileRequest& request) override { return backend::pack(gpu_.image(request)); }
+
+ private:
+  static std::string_view output_name(CudaTarget::Output output) {
+    return output == CudaTarget::Output::ptx ? "compute" : "sm";
+  }
+  CudaTarget gpu_;
+  DeviceInfo info_;
+  PackTarget target_;
+};
+
 }  // namespace
+
+std::unique_ptr<PackCompiler> pack_compiler(const std::string& target) {
+  const bool ptx = target.starts_with("compute_");
+  if (!ptx && !target.starts_with("sm_")) return nullptr;
+  const auto [name, units] = backend::split_units(target, 0);
+  const Architecture& known =
+      backend::find_architecture(architectures, "sm_" + name.substr(name.find('_') + 1), "NVIDIA");
+  return std::make_unique<CudaPackCompiler>(target, known,
+                                            ptx ? CudaTarget::Output::ptx : CudaTarget::Output::machine_code, units);
+}
 
 std::unique_ptr<OfflineTarget> offline_target(const std::string& architecture, TargetCompiler compiler) {
   if (!architecture.starts_with("sm_")) return nullptr;

@@ -55,7 +55,7 @@ Hiprtc Hiprtc::open(const os::Library& runtime, int major) {
   const std::filesystem::path folder = inside ? os::file_of(inside).parent_path() : std::filesystem::path();
   if (!folder.empty() && os::file_exists((folder / name).c_str()) && attempt((folder / name).string())) return out;
   if (attempt(name)) return out;
-  out.take(runtime);
+  if (runtime.loaded()) out.take(runtime);
   return out;
 }
 

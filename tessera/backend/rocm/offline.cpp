@@ -6,8 +6,11 @@
 
 #include <fmt/format.h>
 
+#include "tessera/backend/common/image.h"
 #include "tessera/backend/common/offline_gpu.h"
+#include "tessera/backend/common/pack_names.h"
 #include "tessera/backend/common/program.h"
+#include "tessera/backend/rocm/hiprtc.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/command.h"
 #include "tessera/base/os/library_search.h"
@@ -40,17 +43,36 @@ constexpr const char* install_clang = "Install clang 16 or later (Debian: clang-
 
 class RocmTarget final : public backend::OfflineGpu {
  public:
-  explicit RocmTarget(const Architecture& architecture);
+  /// clang generates assembly for reports, and hiprtc code objects for packs.
+  enum class Compiler : std::uint8_t { clang, hiprtc };
+  RocmTarget(const Architecture& architecture, Compiler compiler);
   OfflineKernel compile(const CompileRequest& request) override;
+  backend::KernelImage image(const CompileRequest& request);
+  const std::string& compiler() const { return compiler_; }
 
  private:
+  void find_clang();
+  void find_hiprtc();
   stream::Image assemble(const std::string& text) const;
 
   const Architecture architecture_;
   std::string clang_, compiler_;
+  Hiprtc hiprtc_;
 };
 
-RocmTarget::RocmTarget(const Architecture& a) : architecture_(a) {
+void RocmTarget::find_hiprtc() {
+  for (const int major : {7, 6, 5})
+    if (!hiprtc_.usable()) hiprtc_ = Hiprtc::open({}, major);
+  if (!hiprtc_.usable())
+    fail<DeviceError>({.operation = fmt::format("compile for {}", architecture_.name),
+                       .wrong = "hiprtc is not installed: " + hiprtc_.reason(),
+                       .remedy = "Install it (Debian: libhiprtc-builtins5 with libamdhip64-5; from AMD's own archive: "
+                                 "hip-runtime-amd), or set TESSERA_HIPRTC_LIBRARY to its file"});
+  compiler_ = "hiprtc, " + hiprtc_.file();
+}
+
+void RocmTarget::find_clang() {
+  const Architecture& a = architecture_;
   std::vector<std::filesystem::path> folders;
   for (const auto& root : os::folders_named("/opt", "rocm", "llvm")) folders.push_back(root / "bin");
   for (const char* name : {"amdclang++", "clang-19", "clang-18", "clang-17", "clang-16", "clang"})
@@ -67,9 +89,14 @@ RocmTarget::RocmTarget(const Architecture& a) : architecture_(a) {
         {.operation = fmt::format("compile for {}", a.name),
          .wrong = fmt::format("{} does not support it: {}", clang_, image.log.substr(0, image.log.find('\n'))),
          .remedy = "Install a newer clang, or ROCm"});
+}
+
+RocmTarget::RocmTarget(const Architecture& a, Compiler compiler) : architecture_(a) {
+  compiler == Compiler::clang ? find_clang() : find_hiprtc();
   dialect_ = emit::hip_c_for(a.name);
-  // The device libraries of ROCm contain the functions. Their arithmetic is similar to the expansions.
-  dialect_.expand_math = dialect_.expand_math64 = true;
+  // The device libraries of ROCm, which clang is called without, contain the functions. Their arithmetic is similar to
+  // the expansions.
+  dialect_.expand_math = dialect_.expand_math64 = compiler == Compiler::clang;
   if (a.subgroup != emit::matrix_width(dialect_.matrix)) dialect_.matrix = emit::MatrixUnits::none;
   model_ = {.name = a.gpu,
             .multiprocessors = a.compute_units,
@@ -147,14 +174,54 @@ OfflineKernel RocmTarget::compile(const CompileRequest& request) {
   return kernel;
 }
 
+backend::KernelImage RocmTarget::image(const CompileRequest& request) {
+  backend::KernelImage out;
+  auto built = backend::build_kernels(std::span(&request, 1), dialect_, info_,
+                                      [&](const backend::Program& program, std::string& log) {
+                                        stream::Image made = hiprtc_.compile(program.text(), architecture_.name);
+                                        log = std::move(made.log), out.program = std::move(made.bytes);
+                                        return made.made ? std::make_shared<int>() : nullptr;
+                                      });
+  out.form = std::move(built[0].emitted);
+  return out;
+}
+
+class RocmPackCompiler final : public PackCompiler {
+ public:
+  RocmPackCompiler(const std::string& name, const Architecture& architecture, std::uint32_t units)
+      : gpu_(architecture, RocmTarget::Compiler::hiprtc), info_(gpu_.info()) {
+    if (units != 0) info_.compute_units = units;
+    target_ = {.name = name,
+               .backend = Backend::rocm,
+               .compiler = gpu_.compiler(),
+               .compute_units = info_.compute_units,
+               .shared_bytes = info_.can.shared_bytes,
+               .traits = architecture.name};
+  }
+  const PackTarget& target() const override { return target_; }
+  const DeviceInfo& info() const override { return info_; }
+  std::string build(const CompileRequest& request) override { return backend::pack(gpu_.image(request)); }
+
+ private:
+  RocmTarget gpu_;
+  DeviceInfo info_;
+  PackTarget target_;
+};
+
 }  // namespace
+
+std::unique_ptr<PackCompiler> pack_compiler(const std::string& target) {
+  if (!target.starts_with("gfx")) return nullptr;
+  const auto [name, units] = backend::split_units(target, 0);
+  return std::make_unique<RocmPackCompiler>(target, backend::find_architecture(architectures, name, "AMD"), units);
+}
 
 std::unique_ptr<OfflineTarget> offline_target(const std::string& architecture, TargetCompiler compiler) {
   if (!architecture.starts_with("gfx")) return nullptr;
   const Architecture& known = backend::find_architecture(architectures, architecture, "AMD");
   if (compiler == TargetCompiler::ptx)
     fail<DeviceError>({.operation = "compile for " + architecture, .wrong = "PTX is only for NVIDIA GPUs"});
-  return std::make_unique<RocmTarget>(known);
+  return std::make_unique<RocmTarget>(known, RocmTarget::Compiler::clang);
 }
 
 }  // namespace tessera::rocm

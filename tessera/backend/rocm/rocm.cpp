@@ -10,6 +10,7 @@
 
 #include "tessera/backend/common/matrix_units.h"
 #include "tessera/backend/common/missing_device.h"
+#include "tessera/backend/common/pack_choice.h"
 #include "tessera/backend/rocm/hip_api.h"
 #include "tessera/backend/rocm/hipblas.h"
 #include "tessera/backend/rocm/hiprtc.h"
@@ -159,6 +160,12 @@ stream::DeviceFacts RocmVendor::describe(int ordinal) {
   can.max_parameter_bytes = 4096;
   can.max_blocks = {number(max_grid_dim_x, 2147483647), number(max_grid_dim_y, 65535), number(max_grid_dim_z, 65535)};
   can.max_grid_threads = {0xffffffff, 0xffffffff, 0xffffffff};  // HIP counts threads in 32 bits
+  if (!hiprtc_.usable()) facts.no_compiler = "hiprtc, which compiles its kernels, was not found: " + hiprtc_.reason();
+  // "gfx90a:sramecc+:xnack-" runs code for "gfx90a".
+  const PackTarget* const target = backend::best_pack_target(Backend::rocm, [&](const PackTarget& t) {
+    return t.traits == facts.architecture.substr(0, facts.architecture.find(':')) ? 1 : 0;
+  });
+  if (target != nullptr) facts.pack_target = target->name, backend::use_pack_target(info, *target);
   check_support(info, facts, ask(compute_mode));
   return facts;
 }
@@ -172,8 +179,12 @@ void RocmVendor::check_support(DeviceInfo& info, const stream::DeviceFacts& fact
     info.reason =
         fmt::format("the runtime does not report the device's architecture (it returned \"{}\")", facts.architecture);
     info.remedy = "Check what rocminfo reports for the card, and whether all ROCm libraries have the same version";
+  } else if (!facts.pack_target.empty()) {
+    info.state = DeviceState::enumerated;
   } else if (!hiprtc_.usable()) {
     info.reason = "the device was found, but hiprtc, which compiles its kernels, was not: " + hiprtc_.reason();
+    if (const std::string others = backend::other_targets(facts.architecture); !others.empty())
+      info.reason += "; " + others;
     info.remedy = !stream::library_from_variable("TESSERA_HIPRTC_LIBRARY").empty()
                       ? stream::remedy_where_named("TESSERA_HIPRTC_LIBRARY")
                       : fmt::format(

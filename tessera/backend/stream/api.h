@@ -143,6 +143,8 @@ struct DeviceFacts {
   std::uint64_t order = 0;  ///< sort key for devices that have the same identity, or no identity
   emit::Dialect dialect;
   std::string architecture;  ///< as passed to the vendor's compiler
+  std::string pack_target;   ///< the target of the pack in use; empty if it has none for this device
+  std::string no_compiler;   ///< why there is no compiler; empty if there is one
 };
 
 /// The result of a compilation: an image to load, or the error log.

@@ -211,6 +211,10 @@ std::string StreamDevice::build(const CompileRequest& request) {
   const ContextScope in(device_);
   std::lock_guard guard(device_.vendor.lock);
   const DeviceFacts& facts = device_.facts;
+  if (!facts.no_compiler.empty())
+    fail<KernelError>({.operation = "kernel " + request.function->name,
+                       .with = {{"device", device_.name() + " " + facts.info.name}},
+                       .wrong = facts.no_compiler});
   backend::KernelImage image;
   auto built = backend::build_kernels(std::span(&request, 1), facts.dialect, facts.info,
                                       [&](const backend::Program& program, std::string& log) -> std::shared_ptr<void> {

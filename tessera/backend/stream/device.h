@@ -14,6 +14,7 @@
 
 #include "tessera/backend/stream/errors.h"
 #include "tessera/device/driver.h"
+#include "tessera/device/launch/kernel_pack.h"
 
 namespace tessera::stream {
 
@@ -212,7 +213,7 @@ class StreamQueue final : public DriverQueue {
   bool busy_ = false;  ///< true if work may have been submitted since the stream was last empty
 };
 
-class StreamDevice final : public DriverDevice {
+class StreamDevice final : public DriverDevice, public LoadsPacks {
  public:
   explicit StreamDevice(DeviceContext& device) : device_(device) {}
   const DeviceContext& context() const { return device_; }
@@ -231,6 +232,11 @@ class StreamDevice final : public DriverDevice {
   std::string image_key() override;
   std::string build(const CompileRequest& request) override;
   std::unique_ptr<LoadedKernel> load(const CompileRequest& request, const std::string& image) override;
+  std::string pack_target() const override { return device_.facts.pack_target; }
+  std::unique_ptr<LoadedKernel> load_packed(const CompileRequest& request, const std::string& image) override {
+    return load(request, image);
+  }
+  std::string why_not_compiled() override { return device_.facts.no_compiler; }
 
  private:
   DeviceContext& device_;

@@ -134,4 +134,21 @@ AvoidCore::~AvoidCore() {
 
 void prefer_large_pages(void* data, std::size_t bytes) noexcept { (void)::madvise(data, bytes, MADV_HUGEPAGE); }
 
+bool supports_processor_level(std::string_view level) {
+#if defined(__x86_64__)
+  // Processors with AVX2, BMI2 and FMA also have F16C, LZCNT and MOVBE.
+  const bool v2 =
+      __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("ssse3") && __builtin_cpu_supports("popcnt");
+  const bool v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
+                  __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("fma");
+  const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+  return level == "x86-64" || (level == "x86-64-v2" && v2) || (level == "x86-64-v3" && v3) ||
+         (level == "x86-64-v4" && v4);
+#else
+  return level == "aarch64";
+#endif
+}
+
 }  // namespace tessera::os

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 namespace tessera::os {
 
@@ -13,6 +14,11 @@ namespace tessera::os {
 std::string processor_name(const std::filesystem::path& proc = "/proc");
 /// Returns "AMD", "Intel", or the vendor id that the processor reports.
 std::string processor_vendor(const std::filesystem::path& proc = "/proc");
+
+/// Returns whether this processor and the system support all instructions of a level: "x86-64", "x86-64-v2" to
+/// "x86-64-v4", or "aarch64". Returns false for other names. Source: System V ABI for x86-64, "Micro-Architecture
+/// Levels".
+bool supports_processor_level(std::string_view level);
 
 /// Returns the number of cores that this process can use at the same time, at least 1. This is the number of cores in
 /// its affinity mask, limited by the control group's quota (rounded up), divided by the processes that share them. The

@@ -20,6 +20,7 @@
 #include "tessera/base/printable.h"
 #include "tessera/device/discovery/report_json.h"
 #include "tessera/device/discovery/verify_device.h"
+#include "tessera/device/launch/kernel_pack.h"
 #include "tessera/device/settings.h"
 
 namespace tessera {
@@ -28,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view open_option = "--open=";
+constexpr std::string_view open_option = "--open=", pack_option = "--pack=";
 constexpr const char* own_error = "tessera-probe: error: ";  // printed by tessera-probe's main(), not by the driver
 constexpr int protocol = 2;  ///< version of the answer's format; answers of other versions are rejected
 constexpr int longer = 2;    ///< factor for the time limit of the second attempt
@@ -182,6 +183,7 @@ std::optional<Asked> ask(const std::vector<std::string>& command, Backend backen
 std::vector<std::string> words_for(const fs::path& program, Backend backend, const VendorDriver& part) {
   std::vector<std::string> words = {program.string(), std::string(backend_name(backend))};
   if (!part.name.empty()) words.push_back(part.name);
+  if (const std::string file = pack_file_set(); !file.empty()) words.push_back(std::string(pack_option) + file);
   return words;
 }
 
@@ -315,10 +317,15 @@ int probe_main(std::span<const std::string> arguments) {
     open = std::atoi(words.back().c_str() + open_option.size());
     words.pop_back();
   }
+  if (!words.empty() && words.back().starts_with(pack_option)) {
+    set_pack(words.back().substr(pack_option.size()));
+    words.pop_back();
+  }
   if (words.empty() || words.size() > 2)
-    fail<ArgumentError>({.operation = "tessera-probe",
-                         .wrong = "expected a backend's name, then optionally a driver file and --open=NUMBER",
-                         .remedy = "Run `tessera devices` instead, which calls this program"});
+    fail<ArgumentError>(
+        {.operation = "tessera-probe",
+         .wrong = "expected a backend's name, then optionally a driver file, --pack=FILE and --open=NUMBER",
+         .remedy = "Run `tessera devices` instead, which calls this program"});
   const Backend backend = parse_device(words[0]).backend;
   logging::set_level(logging::Level::off);  // all further output comes from the driver
   Driver* driver = find_driver(backend);

@@ -15,6 +15,7 @@
 #include "tessera/base/sha256.h"
 #include "tessera/device/discovery/report_json.h"
 #include "tessera/device/discovery/store.h"
+#include "tessera/device/launch/kernel_pack.h"
 
 namespace tessera {
 namespace {
@@ -91,7 +92,7 @@ std::string probe_cache_key(Backend backend, const VendorDriver& part, const fs:
   if (part.libraries.empty()) return "";
   std::string key = fmt::format("tessera {}\nprobe {}\nbackend {}\npart {}\n{}\n", TESSERA_VERSION,
                                 os::file_stamp(program), backend_name(backend), part.name, os::hardware_fingerprint());
-  key += stamps_of(part);
+  key += stamps_of(part) + pack_stamp();
   for (const std::string& variable : os::variables_named(answering)) key += variable + "\n";
   for (const std::string& variable : os::variables_named("TESSERA_"))
     if (variable.substr(0, variable.find('=')).ends_with("_LIBRARY")) key += variable + "\n";

@@ -58,6 +58,14 @@ ir::Function trace_functions(std::uint32_t threads) {
 
 std::uint32_t threads_on(const DriverDevice& device) { return block_threads(device.info().can, max_block_threads); }
 
+/// Compiles the kernel, even if it is cached. If the device uses a pack, the kernel is loaded from it.
+std::unique_ptr<LoadedKernel> compile_uncached(DriverDevice& device, const CompileRequest& request) {
+  KernelCounters ignored;
+  auto packed = load_from_pack(device, std::span(&request, 1), ignored);
+  if (packed[0]) return std::move(packed[0]);
+  return std::move(device.compile(std::span(&request, 1)).at(0));
+}
+
 /// The kernel for each block size: 64, 32, ..., 1 threads.
 struct Traced {
   std::vector<ir::Function> kernels;
@@ -105,7 +113,7 @@ std::string verify_device(DriverDevice& device, KernelCounters* counters) {
   const CompileRequest request{&function, Variant{}};
   const auto kernel = counters != nullptr
                           ? std::move(load_or_compile(device, std::span(&request, 1), *counters)[0].kernel)
-                          : std::move(device.compile(std::span(&request, 1)).at(0));
+                          : compile_uncached(device, request);
   run(device, *kernel, threads, x, y);
   for (std::uint64_t i = 0; i < elements; ++i) {
     const std::uint64_t source = i / threads * threads + (threads - 1 - i % threads);
@@ -125,7 +133,7 @@ std::string verify_compiler(DriverDevice& device) {
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 37) * 0.1f - 1.7f;
   const ir::Function function = trace_functions(threads);
   const CompileRequest request{&function, Variant{}};
-  const auto kernel = std::move(device.compile(std::span(&request, 1)).at(0));
+  const auto kernel = compile_uncached(device, request);
   run(device, *kernel, threads, x, y);
   for (std::size_t i = 0; i < x.size(); ++i) {
     const std::size_t t = i % threads;
@@ -142,6 +150,13 @@ std::string verify_compiler(DriverDevice& device) {
                          i, x.size(), y[i], expected);
   }
   return {};
+}
+
+std::vector<ir::Function> verify_kernels(const Capabilities& can) {
+  const std::uint32_t threads = block_threads(can, max_block_threads);
+  std::vector<ir::Function> kernels;
+  kernels.push_back(trace(threads)), kernels.push_back(trace_functions(threads));
+  return kernels;
 }
 
 }  // namespace tessera

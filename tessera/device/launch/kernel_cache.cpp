@@ -13,9 +13,12 @@
 #include "tessera/base/log.h"
 #include "tessera/base/os/hardware.h"
 #include "tessera/base/packed.h"
+#include "tessera/base/printable.h"
 #include "tessera/base/sha256.h"
 #include "tessera/device/discovery/probe_results.h"
 #include "tessera/device/discovery/store.h"
+#include "tessera/device/launch/kernel_pack.h"
+#include "tessera/device/placement/dry_run.h"
 #include "tessera/device/selection/open_device.h"
 #include "tessera/device/settings.h"
 #include "tessera/ir/digest.h"
@@ -49,16 +52,6 @@ struct Key {
   std::string beginning() const { return fmt::format("{}{}", kernel_beginning, sha256(kernel).substr(0, part_digits)); }
   std::string name() const { return beginning() + sha256(device).substr(0, part_digits) + std::string(kernel_ending); }
 };
-
-std::string kernel_lines(Backend backend, const CompileRequest& request) {
-  std::string name = request.function->name;
-  for (char& c : name)
-    if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_')) c = '_';
-  return fmt::format("kernel: {}\nhash: {}\ndigest: {}\nvariant: {} {}{}\nbackend: {}\n", name,
-                     ir::to_string(ir::hash_of(*request.function)), ir::digest_of(*request.function),
-                     request.variant.noalias ? "noalias" : "plain", request.variant.index64 ? "i64" : "i32",
-                     request.variant.aligned ? "" : " unaligned", backend_name(backend));
-}
 
 /// Returns an empty string if images of this device are not cached.
 std::string device_lines(DriverDevice& device, KernelCounters& counters) {
@@ -217,6 +210,31 @@ std::unique_ptr<LoadedKernel> load_cached(DriverDevice& device, const CompileReq
                      .wrong = "the driver rejects the output of all its compilers"});
 }
 
+/// Throws KernelError if the device cannot or must not compile.
+void require_compiler(DriverDevice& device, const CompileRequest& request) {
+  auto* const loads = dynamic_cast<LoadsPacks*>(&device);
+  const Device here = device.info().device;
+  const bool forbidden = !settings().compile && holds_data(here) && !is_reference(here.backend);
+  const KernelPack* const pack = pack_in_use();
+  const std::string target = loads == nullptr ? "" : loads->pack_target();
+  std::string why = forbidden ? "TESSERA_COMPILE=0 forbids compiling it" : "";
+  if (!forbidden && pack != nullptr && !target.empty()) why = loads->why_not_compiled();
+  if (why.empty()) return;
+  const std::string absent = pack == nullptr ? "no pack is in use"
+                             : target.empty()
+                                 ? fmt::format("the pack {} has no target for this device; its targets are {}",
+                                               pack->file(), pack->target_names(", "))
+                                 : fmt::format("the pack {} does not contain it (target {}, {})", pack->file(), target,
+                                               count_noun(pack->kernels(target), "kernel"));
+  const std::string variant = kernel_lines(here.backend, request);
+  fail<KernelError>({.operation = "kernel " + request.function->name,
+                     .with = {{"device", to_string(here) + " " + device.info().name},
+                              {"variant", std::string(value_of(variant, "variant"))},
+                              {"hash", std::string(value_of(variant, "hash"))}},
+                     .wrong = absent + ", and " + why,
+                     .remedy = "Make the pack again with this kernel, or allow compiling"});
+}
+
 MadeKernel make_kernel(DriverDevice& device, const CompileRequest& request, KernelCounters& counters) {
   const std::string kernel_part = kernel_lines(device.info().device.backend, request);
   for (int images = 0; images < most_images; ++images) {
@@ -234,6 +252,7 @@ MadeKernel make_kernel(DriverDevice& device, const CompileRequest& request, Kern
     }
     // The device switched to another compiler while loading the image.
     if (device_lines(device, counters) != key.device) continue;
+    require_compiler(device, request);
     const std::string image = device.build(request);
     kernel = device.load(request, image);
     if (kernel) {
@@ -258,16 +277,63 @@ std::vector<std::unique_ptr<LoadedKernel>> DriverDevice::compile(std::span<const
   return out;
 }
 
+std::vector<std::unique_ptr<LoadedKernel>> load_from_pack(DriverDevice& device,
+                                                          std::span<const CompileRequest> requests,
+                                                          KernelCounters& counters) {
+  std::vector<std::unique_ptr<LoadedKernel>> out(requests.size());
+  const KernelPack* const pack = pack_in_use();
+  auto* const loads = dynamic_cast<LoadsPacks*>(&device);
+  const std::string target = pack == nullptr || loads == nullptr ? "" : loads->pack_target();
+  if (target.empty()) return out;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const CompileRequest& request = requests[i];
+    const auto image = pack->find(target, kernel_lines(device.info().device.backend, request));
+    std::string why = "does not contain";
+    if (image) {
+      try {
+        out[i] = loads->load_packed(request, *image);
+        why = "is for another driver, which refused to load";
+      } catch (const KernelError& e) {
+        // The kernel can be compiled instead, unless the user forbade it.
+        if (!settings().compile || !loads->why_not_compiled().empty()) throw;
+        why = fmt::format("could not be used ({}) for", e.what());
+      }
+    }
+    if (out[i]) {
+      ++counters.packed;
+      continue;
+    }
+    ++counters.unpacked;
+    const std::string text =
+        fmt::format("{}: the pack {} (target {}, {}) {} {}", to_string(device.info().device), pack->file(), target,
+                    count_noun(pack->kernels(target), "kernel"), why, request.function->name);
+    counters.unpacked == 1 ? logging::warn(text) : logging::info(text);
+  }
+  return out;
+}
+
 std::vector<MadeKernel> load_or_compile(DriverDevice& device, std::span<const CompileRequest> requests,
                                         KernelCounters& counters) {
   std::vector<MadeKernel> out;
+  auto packed = load_from_pack(device, requests, counters);
+  std::vector<CompileRequest> missing;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    out.push_back({std::move(packed[i]), true});
+    if (!out[i].kernel) missing.push_back(requests[i]);
+  }
+  if (missing.empty()) return out;
+  auto put = [&, at = std::size_t{0}](MadeKernel made) mutable {
+    while (out[at].kernel) ++at;
+    out[at] = std::move(made);
+  };
   counters.kept = why_off().empty() && !device.image_key().empty();
   if (counters.kept) {
-    for (const CompileRequest& request : requests) out.push_back(make_kernel(device, request, counters));
+    for (const CompileRequest& request : missing) put(make_kernel(device, request, counters));
     return out;
   }
-  for (auto& kernel : device.compile(requests)) out.push_back({std::move(kernel), false});
-  if (!is_reference(device.info().device.backend)) counters.compiled += requests.size();
+  require_compiler(device, missing.front());
+  for (auto& kernel : device.compile(missing)) put({std::move(kernel), false});
+  if (!is_reference(device.info().device.backend)) counters.compiled += missing.size();
   return out;
 }
 

@@ -22,16 +22,23 @@ struct KernelCounters {
   std::atomic<std::uint64_t> compiled = 0, loaded = 0;  ///< `loaded`: from the cache
   /// Number of kernels compiled because their entries were damaged, and because they were rejected.
   std::atomic<std::uint64_t> damaged = 0, refused = 0;
+  /// Number of kernels loaded from the pack in use, and of those that were not in it.
+  std::atomic<std::uint64_t> packed = 0, unpacked = 0;
   std::atomic<bool> kept = false;  ///< true if kernels of this device are cached
   std::string files;               ///< hash of the driver's files; empty until it is computed
 };
 
 struct MadeKernel {
   std::unique_ptr<LoadedKernel> kernel;
-  bool kept = false;  ///< loaded from the cache
+  bool kept = false;  ///< loaded from the cache or a pack
 };
-/// Loads each kernel from the cache, or compiles it and caches it if possible. Throws compilation errors. Errors while
-/// the cache is read or written are only logged.
+/// Loads those kernels that are in the pack in use; the others are null. Throws FormatError if the pack is damaged.
+std::vector<std::unique_ptr<LoadedKernel>> load_from_pack(DriverDevice& device,
+                                                          std::span<const CompileRequest> requests,
+                                                          KernelCounters& counters);
+/// Loads each kernel from the pack in use or from the cache, or compiles it and caches it if possible. Throws
+/// compilation errors. Throws KernelError if a kernel is missing and TESSERA_COMPILE forbids compiling, or the device
+/// has a pack but no compiler. Errors while the cache is read or written are only logged.
 std::vector<MadeKernel> load_or_compile(DriverDevice& device, std::span<const CompileRequest> requests,
                                         KernelCounters& counters);
 

@@ -67,8 +67,8 @@ PlacementLog placement_log() {
     if (row.to_device_count + row.to_host_count + row.within_count + row.from_peers_count != 0)
       log.copies.push_back(row);
     const KernelCounters& k = open->kernels;
-    if (k.compiled + k.loaded != 0)
-      log.made.push_back({open->device, k.compiled, k.loaded, k.damaged, k.refused, k.kept});
+    if (k.compiled + k.loaded + k.packed != 0)
+      log.made.push_back({open->device, k.compiled, k.loaded, k.damaged, k.refused, k.kept, k.packed, k.unpacked});
   }
   std::ranges::sort(log.made, {}, &PlacementLog::Made::device);
   return log;
@@ -86,7 +86,7 @@ void reset_placement_log() {
                           &c.to_device_count, &c.to_host_count, &c.within_count, &c.from_peers_count})
       *counter = 0;
     KernelCounters& k = open->kernels;
-    for (auto* counter : {&k.compiled, &k.loaded, &k.damaged, &k.refused}) *counter = 0;
+    for (auto* counter : {&k.compiled, &k.loaded, &k.damaged, &k.refused, &k.packed, &k.unpacked}) *counter = 0;
   }
 }
 
@@ -116,7 +116,12 @@ std::string to_string(const PlacementLog& log) {
     text += fmt::format("kernels of {}: {} compiled", to_string(m.device), m.compiled);
     if (m.damaged != 0) text += fmt::format(", {} of them because their cache files are damaged", m.damaged);
     if (m.refused != 0) text += fmt::format(", {} of them because their cache files could not be loaded", m.refused);
-    text += m.kept ? fmt::format(", {} loaded from disk\n", m.loaded) : "; not cached by Tessera\n";
+    if (m.packed + m.unpacked != 0)
+      text += fmt::format(", {} loaded from the pack, {} not in it", m.packed, m.unpacked);
+    if (m.kept)
+      text += fmt::format(", {} loaded from disk\n", m.loaded);
+    else
+      text += m.packed != 0 ? "\n" : "; not cached by Tessera\n";
   }
   return text;
 }

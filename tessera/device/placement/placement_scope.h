@@ -43,6 +43,8 @@ struct PlacementLog {
     /// Number of kernels compiled because the cached file was damaged, and because it could not be loaded.
     std::uint64_t damaged = 0, refused = 0;
     bool kept = false;  ///< kernels of this device are cached on disk
+    /// Number of kernels loaded from the pack in use (pack/pack.h), and of those that were not in it.
+    std::uint64_t packed = 0, unpacked = 0;
   };
   std::vector<KernelCount> kernels;  ///< Sorted by device, then by number of launches in descending order.
   std::vector<Copies> copies;        ///< Sorted by device.

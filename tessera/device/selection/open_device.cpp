@@ -23,6 +23,7 @@
 #include "tessera/device/discovery/discovery.h"
 #include "tessera/device/discovery/verify_device.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/launch/kernel_pack.h"
 #include "tessera/device/placement/dry_run.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/device/queue/queue_core.h"
@@ -228,8 +229,9 @@ std::unique_ptr<OpenDevice> open_as(const DeviceInfo& info, std::string& differs
 }
 
 OpenDevice& open_now(Device device) {
-  static_cast<void>(settings());  // throws for an invalid variable, which is not an error of the device
-  device_info(device);            // throws DeviceError if the device does not exist
+  // Throw for an invalid variable or pack, which is not an error of the device.
+  static_cast<void>(settings()), static_cast<void>(pack_in_use());
+  device_info(device);  // throws DeviceError if the device does not exist
   std::lock_guard hold(opening->locks[static_cast<std::size_t>(device.backend)]);
   if (OpenDevice* open = find_open(device)) return *open;
   std::unique_ptr<OpenDevice> open;

@@ -22,6 +22,7 @@
 #include <map>
 #include <mutex>
 #include <shared_mutex>
+#include <utility>
 
 #include "tessera/backend/cpu/codegen/boundary.h"
 #include "tessera/backend/cpu/codegen/emitter.h"
@@ -87,7 +88,7 @@ class LoadedCode : public Compiled {
 
 class LlvmGenerator : public Generator {
  public:
-  explicit LlvmGenerator(const std::string& name) {
+  LlvmGenerator(const std::string& name, bool runs_here) {
     const TargetName triple(llvm::sys::getDefaultTargetTriple());
     const llvm::StringMap<bool> host = host_features();
     traits_.cpu = name;
@@ -145,6 +146,7 @@ class LlvmGenerator : public Generator {
     traits_.fma = has("fma");
     traits_.vnni = has("avx512vnni") && has("avx512vl");
     traits_.avx_vnni = has("avxvnni");
+    if (!runs_here) return;
     for (const char* needed : {"sse4.2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq",
                                "avx512vnni", "avxvnni"})
       if (has(needed) && !host.lookup(needed))
@@ -158,7 +160,7 @@ class LlvmGenerator : public Generator {
                std::string& wrong) noexcept override {
     return guarded(wrong, [&] {
       const auto start = std::chrono::steady_clock::now();
-      const std::string symbol = symbol_name(fn.name);
+      const std::string symbol = kernel_symbol(fn.name);
       llvm::LLVMContext context;
       llvm::Module module(symbol, context);
       object.scratch_bytes = build(module, fn, options, symbol);
@@ -175,7 +177,7 @@ class LlvmGenerator : public Generator {
                                  std::string& wrong) noexcept override {
     return guarded(wrong, [&]() -> std::unique_ptr<Compiled> {
       auto out = std::make_unique<LoadedCode>();
-      const std::string symbol = symbol_name(name);
+      const std::string symbol = kernel_symbol(name);
       link(llvm::MemoryBuffer::getMemBufferCopy(llvm::StringRef(object.data(), object.size()), symbol), symbol, *out);
       return out;
     });
@@ -186,7 +188,7 @@ class LlvmGenerator : public Generator {
     std::string out = guarded(wrong, [&]() -> std::string {
       llvm::LLVMContext context;
       llvm::Module module(fn.name, context);
-      build(module, fn, options, symbol_name(fn.name), which != Text::llvm);
+      build(module, fn, options, kernel_symbol(fn.name), which != Text::llvm);
       if (which == Text::assembly) {
         const auto code = machine_code(module, assembly_file);
         return {code.begin(), code.end()};
@@ -213,13 +215,6 @@ class LlvmGenerator : public Generator {
     add_symbols(*fresh);
     sessions_.push_back(std::move(fresh));
     return *sessions_.back();
-  }
-
-  /// Returns a symbol name that differs from the names of all functions that kernels call.
-  static std::string symbol_name(const std::string& name) {
-    std::string out;
-    for (char c : name) out += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-    return out + "_kernel";
   }
 
   std::size_t build(llvm::Module& module, const ir::Function& fn, const GenerateOptions& options,
@@ -371,7 +366,7 @@ class LlvmCodegen final : public Codegen {
     std::atexit(end_of_llvm);
   }
 
-  Generator* processor(const char* target, std::string& wrong) noexcept override {
+  Generator* processor(const char* target, bool runs_here, std::string& wrong) noexcept override {
     return guarded(wrong, [&] {
       const std::scoped_lock hold(lock_);
       static const bool initialised = [] {
@@ -380,8 +375,8 @@ class LlvmCodegen final : public Codegen {
         return llvm::InitializeNativeTargetAsmParser();
       }();
       (void)initialised;
-      auto& generator = generators_[target];
-      if (!generator) generator = std::make_unique<LlvmGenerator>(target);
+      auto& generator = generators_[{target, runs_here}];
+      if (!generator) generator = std::make_unique<LlvmGenerator>(target, runs_here);
       return static_cast<Generator*>(generator.get());
     });
   }
@@ -395,7 +390,7 @@ class LlvmCodegen final : public Codegen {
 
  private:
   std::mutex lock_;
-  std::map<std::string, std::unique_ptr<Generator>> generators_;
+  std::map<std::pair<std::string, bool>, std::unique_ptr<Generator>> generators_;
   std::unique_ptr<PtxGenerator> ptx_;
 };
 
