@@ -27,6 +27,8 @@ TEST(VendorHeaders, CudaDriverDeclarationsMatch) {
   TESSERA_CUDA_DRIVER(TESSERA_SAME)
   static_assert(tessera::test::Same<Code(ours::Uuid*, Ordinal), decltype(::cuDeviceGetUuid)>::value);
   TESSERA_CUDA_GRAPHS(TESSERA_SAME)
+  TESSERA_CUDA_LINKER(TESSERA_SAME)
+  static_assert(CU_JIT_INPUT_PTX == ours::jit_input_ptx);
 #if CUDA_VERSION < 12030  // later headers only declare a newer version of this function
   TESSERA_CUDA_GRAPH_NODES(TESSERA_SAME)
 #endif

@@ -28,7 +28,7 @@ std::string pack(const KernelImage& image) {
   for (const emit::KernelArgument& a : form.arguments)
     out << static_cast<std::uint8_t>(a.kind) << a.number << static_cast<std::uint8_t>(a.dtype);
   for (const bool guarded : form.dimensions) out << guarded;
-  out << form.flat << std::uint64_t{form.dynamic_shared_bytes} << image.is_text << image.program;
+  out << form.flat << std::uint64_t{form.dynamic_shared_bytes} << image.is_text << image.program << image.ptx;
   return out.take();
 }
 
@@ -46,6 +46,7 @@ KernelImage unpack(std::string_view bytes) {
   image.form.dynamic_shared_bytes = in.take<std::uint64_t>();
   image.is_text = in.take<bool>();
   image.program = in.text();
+  image.ptx = in.text();
   in.end();
   return image;
 }

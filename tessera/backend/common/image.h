@@ -22,6 +22,7 @@ struct KernelImage {
   emit::EmittedKernel form;  ///< entry, arguments and shape; its texts are not stored
   std::string program;
   bool is_text = false;  ///< `program` is PTX, which the driver compiles
+  std::string ptx;       ///< the PTX from which the driver has compiled `program`; otherwise empty
 };
 std::string pack(const KernelImage& image);
 KernelImage unpack(std::string_view bytes);  ///< throws FormatError

@@ -19,6 +19,7 @@ struct Program_;
 struct Graph_;
 struct Node_;
 struct Executable_;
+struct Linker_;
 using Context = Context_*;
 using Stream = Stream_*;
 using Event = Event_*;
@@ -28,6 +29,7 @@ using Program = Program_*;
 using Graph = Graph_*;
 using Node = Node_*;                 ///< of a graph
 using Executable = Executable_*;     ///< an instantiated graph
+using Linker = Linker_*;             ///< CUlinkState
 using Code = int;                    ///< CUresult, nvrtcResult
 using Ordinal = int;                 ///< CUdevice
 using Address = unsigned long long;  ///< CUdeviceptr
@@ -59,6 +61,8 @@ struct KernelNode {
 inline constexpr int function_max_threads_per_block = 0, function_max_dynamic_shared_size = 8;
 // CUjit_option
 inline constexpr int jit_error_log_buffer = 5, jit_error_log_buffer_size_bytes = 6;
+// CUjitInputType
+inline constexpr int jit_input_ptx = 1;
 // nvrtcResult
 inline constexpr Code nvrtc_out_of_memory = 1, nvrtc_compilation = 6;
 
@@ -117,6 +121,14 @@ inline constexpr Code nvrtc_out_of_memory = 1, nvrtc_compilation = 6;
   M(device_uuid_old, cuDeviceGetUuid, Code(Uuid*, Ordinal))                                                     \
   M(exchange_capture_mode, cuThreadExchangeStreamCaptureMode, Code(int* mode))
 
+// The driver's compiler for PTX, as a function that returns machine code. Without it, modules are loaded from PTX.
+#define TESSERA_CUDA_LINKER(M)                                                                                  \
+  M(link_create, cuLinkCreate_v2, Code(unsigned, int* options, void** values, Linker*))                         \
+  M(link_add, cuLinkAddData_v2, Code(Linker, int type, void* data, std::size_t bytes, const char* name,         \
+                                     unsigned, int* options, void** values))                                    \
+  M(link_complete, cuLinkComplete, Code(Linker, void** machine_code, std::size_t* bytes))                       \
+  M(link_destroy, cuLinkDestroy, Code(Linker))
+
 // Graphs, available from CUDA 11.4 on. With older drivers, work is submitted with one call per command. Later headers
 // rename some of these functions.
 #define TESSERA_CUDA_GRAPHS(M)                                                                                  \
@@ -154,6 +166,7 @@ struct DriverFunctions {
   TESSERA_CUDA_DRIVER_OPTIONAL(TESSERA_MEMBER)
   TESSERA_CUDA_GRAPHS(TESSERA_MEMBER)
   TESSERA_CUDA_GRAPH_NODES(TESSERA_MEMBER)
+  TESSERA_CUDA_LINKER(TESSERA_MEMBER)
   bool graphs = false;  ///< true if the driver has all graph functions
 };
 struct CompilerFunctions {

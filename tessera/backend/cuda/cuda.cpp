@@ -135,7 +135,10 @@ class CudaVendor final : public stream::Vendor {
   stream::Image compile(const stream::DeviceFacts& facts, const backend::Program& program) override;
   bool switch_compiler(stream::DeviceFacts& facts) override;
   std::string compiler(const stream::DeviceFacts& facts) const override {
-    return facts.info.driver_version + (facts.architecture.starts_with("PTX ") ? ", build " + module_.build : "");
+    if (!facts.architecture.starts_with("PTX ")) return facts.info.driver_version;
+    // The driver compiles PTX for the exact device.
+    return fmt::format("{}, build {}, then the driver for sm_{}", facts.info.driver_version, module_.build,
+                       capabilities_.at(facts.ordinal));
   }
   std::unique_ptr<DriverBlas> open_blas(const stream::DeviceFacts&, std::string& why) override {
     return open_cublas(driver_version_, why);

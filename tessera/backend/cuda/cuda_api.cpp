@@ -44,6 +44,7 @@ DriverLibrary open_driver() {
   TESSERA_CUDA_GRAPHS(TESSERA_TAKE)
   TESSERA_CUDA_GRAPH_NODES(TESSERA_TAKE)
   library.call.graphs = lacks.empty();
+  TESSERA_CUDA_LINKER(TESSERA_TAKE)
 #undef TESSERA_TAKE
   return library;
 }
@@ -106,6 +107,20 @@ Code CudaApi::load_module(const std::string& image, Handle* module, std::string*
   said.resize(std::min(said.find('\0'), said.size()));
   *log = std::move(said);
   return code;
+}
+bool CudaApi::link(const std::string& ptx, std::string* machine_code) const {
+  if (!call_.link_create || !call_.link_add || !call_.link_complete || !call_.link_destroy) return false;
+  Linker linker = nullptr;
+  if (call_.link_create(0, nullptr, nullptr, &linker) != 0) return false;
+  void* code = nullptr;  // belongs to the linker
+  std::size_t bytes = 0;
+  // The size includes the terminator. The driver does not change the text.
+  const bool linked = call_.link_add(linker, jit_input_ptx, const_cast<char*>(ptx.c_str()), ptx.size() + 1,
+                                     "kernel.ptx", 0, nullptr, nullptr) == 0 &&
+                      call_.link_complete(linker, &code, &bytes) == 0;
+  if (linked) machine_code->assign(static_cast<const char*>(code), bytes);
+  call_.link_destroy(linker);
+  return linked;
 }
 Code CudaApi::allow_shared(Handle function, std::size_t bytes) const {
   return call_.set_function_attribute(static_cast<Function>(function), function_max_dynamic_shared_size,

@@ -35,6 +35,7 @@ class CudaApi final : public stream::TableApi<DriverFunctions> {
   Code copy_from_peer(stream::Address to, int ordinal, stream::Context context, stream::Address from, int peer_ordinal,
                       stream::Context peer, std::size_t bytes, stream::Handle stream) const override;
   Code load_module(const std::string& image, stream::Handle* module, std::string* log) const override;
+  bool link(const std::string& ptx, std::string* machine_code) const override;
   Code allow_shared(stream::Handle function, std::size_t bytes) const override;
   Code instantiate(stream::Handle graph, stream::Handle* executable) const override;
   Code set_kernel_node(stream::Handle executable, stream::Handle node, stream::Handle function,

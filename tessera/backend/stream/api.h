@@ -92,6 +92,9 @@ class Api {
   virtual Code fill(Address to, std::uint32_t word, unsigned word_bytes, std::size_t count, Handle stream) const = 0;
 
   virtual Code load_module(const std::string& image, Handle* module, std::string* log) const = 0;
+  /// Compiles PTX to machine code for the device of the current context. Returns false if the API cannot do this or the
+  /// text has errors; load_module() then reports them.
+  virtual bool link(const std::string& /*ptx*/, std::string* /*machine_code*/) const { return false; }
   virtual Code unload_module(Handle module) const = 0;
   virtual Code get_function(Handle module, const char* entry, Handle* function) const = 0;
   virtual Code max_block_size(Handle function, int* threads) const = 0;

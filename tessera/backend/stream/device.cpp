@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -224,6 +225,11 @@ std::string StreamDevice::build(const CompileRequest& request) {
                                         image.program = std::move(made.bytes), image.is_text = made.is_text;
                                         return std::make_shared<bool>(true);
                                       });
+  // The driver's own cache of compiled PTX may be off or too small, so its result is stored in Tessera's cache.
+  if (std::string machine_code; image.is_text && device_.api().link(image.program, &machine_code)) {
+    image.ptx = std::exchange(image.program, std::move(machine_code));
+    image.is_text = false;
+  }
   built_ = request.function;
   image.form = std::move(built.at(0).emitted);
   return backend::pack(image);
@@ -269,7 +275,7 @@ std::unique_ptr<LoadedKernel> StreamDevice::load(const CompileRequest& request, 
   });
   backend::KernelShape shape(*request.function, std::move(image.form), request.variant.index64);
   return std::make_unique<StreamKernel>(device_, std::move(owned), request, std::move(shape),
-                                        image.is_text ? std::move(image.program) : std::string());
+                                        std::move(image.is_text ? image.program : image.ptx));
 }
 
 std::string StreamKernel::source() const {

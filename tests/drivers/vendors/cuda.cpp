@@ -279,6 +279,42 @@ EXPORT Code cuStreamQuery(void* handle) {
 
 // Kernels.
 
+// The linker. It compiles PTX to binaries, which are marked, so that the fault "cubin" does not refuse them.
+namespace {
+struct Linker {
+  std::string text, binary;
+};
+constexpr std::string_view linked_magic = "FAKE LINKED";
+}  // namespace
+EXPORT Code cuLinkCreate_v2(unsigned options, int*, void**, Linker** linker) {
+  ENTER();
+  if (options != 0) return machine().breach("the fake linker knows no options", invalid_value);
+  if (machine().faults().find("link", context->device)) return not_supported;
+  return *linker = new Linker, ok;
+}
+EXPORT Code cuLinkAddData_v2(Linker* linker, int type, void* data, std::size_t bytes, const char*, unsigned, int*,
+                             void**) {
+  ENTER();
+  const auto* text = static_cast<const char*>(data);
+  if (type != 1 || bytes == 0 || text[bytes - 1] != 0) return machine().breach("not terminated PTX", invalid_value);
+  linker->text = text;
+  return ok;
+}
+EXPORT Code cuLinkComplete(Linker* linker, void** binary, std::size_t* bytes) {
+  ENTER();
+  const Gpu& g = gpu(context->device);
+  Ptx ptx;
+  if (!read_ptx(linker->text, &ptx) || ptx.version > newest_ptx() || ptx.target > 10 * g.major + g.minor ||
+      linker->text.find("undeclared_name") != std::string::npos)
+    return invalid_ptx;
+  linker->binary = make_image(linked_magic, "sm_" + std::to_string(10 * g.major + g.minor), ptx.entries);
+  return *binary = linker->binary.data(), *bytes = linker->binary.size(), ok;
+}
+EXPORT Code cuLinkDestroy(Linker* linker) {
+  ENTER();
+  return delete linker, ok;
+}
+
 EXPORT Code cuModuleLoadDataEx(Module** module, const void* image, unsigned options, int* kinds, void** values) {
   ENTER();
   const auto* text = static_cast<const char*>(image);
@@ -293,6 +329,10 @@ EXPORT Code cuModuleLoadDataEx(Module** module, const void* image, unsigned opti
       return no_binary_for_gpu;
     }
     return machine().load(*context, binary->entries, module, binary->object);
+  }
+  if (const auto binary = read_image(linked_magic, text)) {
+    if (binary->architecture != "sm_" + std::to_string(10 * g.major + g.minor)) return no_binary_for_gpu;
+    return machine().load(*context, binary->entries, module);
   }
   Ptx ptx;
   if (!read_ptx(text, &ptx)) {
