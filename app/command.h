@@ -41,6 +41,7 @@ Command quantize_command(CLI::App& program);
 Command verify_command(CLI::App& program);
 Command kernel_command(CLI::App& program);
 Command cache_command(CLI::App& program);
+Command pack_command(CLI::App& program);
 Command train_command(CLI::App& program);
 Command bench_command(CLI::App& program);
 Command verify_model_command(CLI::App& program);

@@ -36,6 +36,7 @@ constexpr const char* footer = R"(Examples:
   tessera verify-model model.safetensors --property robust.json
   tessera kernel
   tessera cache
+  tessera pack model.gguf --target sm_90 --out model.pack
 
 `tessera COMMAND --help` explains a command, with examples.
 Exit codes: 0 success, 1 failure (the error is on standard error), 2 wrong usage, 130 ended by Ctrl-C.
@@ -87,11 +88,11 @@ int run(int argc, char** argv) {
   program.get_formatter()->column_width(34);
   program.require_subcommand(0, 1);
   std::vector<Command> commands = {
-      devices_command(program), doctor_command(program),      prefer_command(program),     generate_command(program),
-      chat_command(program),    serve_command(program),       embed_command(program),      tokenize_command(program),
-      inspect_command(program), estimate_command(program),    perplexity_command(program), quantize_command(program),
-      verify_command(program),  kernel_command(program),      cache_command(program),      train_command(program),
-      bench_command(program),   verify_model_command(program)};
+      devices_command(program), doctor_command(program),   prefer_command(program),      generate_command(program),
+      chat_command(program),    serve_command(program),    embed_command(program),       tokenize_command(program),
+      inspect_command(program), estimate_command(program), perplexity_command(program),  quantize_command(program),
+      verify_command(program),  kernel_command(program),   cache_command(program),       pack_command(program),
+      train_command(program),   bench_command(program),    verify_model_command(program)};
   std::vector<std::string> topic;
   CLI::App* help_options = program.add_subcommand("help", "Explain the program or one of its commands");
   help_options->footer("Examples:\n  tessera help\n  tessera help generate");

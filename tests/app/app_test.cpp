@@ -26,7 +26,7 @@ const std::string model = "models/pgdocs-2m-q8_0.gguf";
 const std::string model_f16 = "models/pgdocs-2m-f16.gguf";
 const std::vector<std::string> commands = {"devices", "doctor",   "prefer",  "generate", "chat",       "serve",
                                            "embed",   "tokenize", "inspect", "estimate", "perplexity", "quantize",
-                                           "verify",  "kernel",   "train",   "bench"};
+                                           "verify",  "kernel",   "train",   "bench",    "pack"};
 
 json parsed(const Outcome& o) {
   EXPECT_EQ(o.code, 0) << o.err;
@@ -819,7 +819,8 @@ TEST(Documents, LinksAndPathsExist) {
 
 TEST(Documents, FilesListedInTheMapExist) {
   std::set<std::string> files;  // all suffixes of the paths of all files
-  for (const std::string folder : {"tessera", "tests", "app", "tools", "benchmarks", "examples", "cmake", "models", "python"})
+  for (const std::string folder :
+       {"tessera", "tests", "app", "tools", "benchmarks", "examples", "cmake", "models", "python"})
     for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
       const std::string path = entry.path().string();
       if (!entry.is_regular_file()) continue;

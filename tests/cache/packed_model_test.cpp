@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// `tessera pack` and `tessera generate` with the pack: the compilers are absent, nothing is compiled, the text is the
+// same, and the first token is not later than with a warm kernel cache.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <regex>
+
+#include "tessera/base/os/processor.h"
+#include "tests/app/app_program.h"
+#include "tests/support/fake_backends.h"
+#include "tests/support/folder.h"
+#include "tests/support/sanitized.h"
+
+using namespace tessera::test;
+
+namespace {
+
+constexpr const char* model = "models/pgdocs-2m-q8_0.gguf";
+using Environment = std::map<std::string, std::string>;
+
+std::string cpu_target() {
+  for (const char* level : {"x86-64-v3", "x86-64", "aarch64"})
+    if (tessera::os::supports_processor_level(level)) return std::string("cpu:") + level;
+  return "";
+}
+
+Environment fakes(const std::string& device) {
+  Environment all = {{"TESSERA_DEVICE", device}};
+  if (device == "cpu") return all;
+  for (const auto& [name, value] : with_fakes()) all[name] = value;
+  all["TESSERA_BLAS"] = "off";
+  all["LD_PRELOAD"] = TESSERA_SHOWN;  // enables the fake driver to compute kernels
+  return all;
+}
+
+Outcome start(std::vector<std::string> arguments, const Environment& environment) {
+  return run(std::move(arguments), {.environment = environment});
+}
+
+std::vector<std::string> generate(const std::string& prompt, const std::string& tokens) {
+  return {"generate", model, "-p", prompt, "-n", tokens, "--temperature", "0", "--stats", "-q"};
+}
+
+void make_pack(const std::string& device, const std::string& target, const std::string& file) {
+  Environment environment = fakes(device);
+  environment.erase("LD_PRELOAD");
+  const Outcome o = start({"pack", model, "--target", target, "--out", file}, environment);
+  ASSERT_EQ(o.code, 0) << o.err;
+  std::printf("%s", o.err.c_str());
+  const Outcome list = start({"pack", file}, {});
+  EXPECT_NE(list.out.find(target), std::string::npos) << list.out;
+}
+
+/// Removes the compilers, and forbids to compile.
+Environment packed(Environment environment, const std::string& file) {
+  environment["TESSERA_PACK"] = file;
+  environment["TESSERA_COMPILE"] = "0";
+  environment["TESSERA_CODEGEN_LIBRARY"] = environment["TESSERA_NVRTC_LIBRARY"] = "none";
+  environment["TESSERA_HIPRTC_LIBRARY"] = "/nonexistent/libhiprtc.so";
+  return environment;
+}
+
+void expect_nothing_compiled(const std::string& device, const std::string& target) {
+  const TemporaryFolder folder;
+  const std::string file = folder / "model.pack";
+  make_pack(device, target, file);
+  for (const char* prompt : {"The index",
+                             "CREATE TABLE people (id integer, name text, born date); SELECT name FROM people "
+                             "WHERE born > '2000-01-01' ORDER BY name LIMIT 10; The query planner uses"}) {
+    Environment plain = fakes(device);
+    if (device == "cpu") plain["TESSERA_CPU_TARGET"] = target.substr(4);
+    const Outcome compiled = start(generate(prompt, "6"), plain);
+    const Outcome from_pack = start(generate(prompt, "6"), packed(fakes(device), file));
+    ASSERT_EQ(from_pack.code, 0) << from_pack.err;
+    EXPECT_EQ(from_pack.out, compiled.out);
+    const std::regex line("kernels of " + device + ":0: 0 compiled, (\\d+) loaded from the pack, 0 not in it");
+    EXPECT_TRUE(std::regex_search(from_pack.err, line)) << from_pack.err;
+  }
+}
+
+TEST(PackedModel, RunsOnCpuWithoutTheModule) { expect_nothing_compiled("cpu", cpu_target()); }
+TEST(PackedModel, RunsOnCudaWithoutNvrtc) {
+  if (!sanitized) expect_nothing_compiled("cuda", "sm_90");
+}
+TEST(PackedModel, RunsOnRocmWithoutHiprtc) {
+  if (!sanitized) expect_nothing_compiled("rocm", "gfx90a");
+}
+
+TEST(PackedModel, FirstTokenIsNotLaterThanWithAWarmCache) {
+  const TemporaryFolder folder;
+  const std::string file = folder / "model.pack";
+  make_pack("cpu", cpu_target(), file);
+  const Environment warm = {
+      {"TESSERA_DEVICE", "cpu"}, {"TESSERA_KERNEL_CACHE", "1"}, {"TESSERA_CACHE_DIR", folder / "cache"}};
+  const Environment pack = packed(fakes("cpu"), file);
+  const auto once = [](const Environment& environment) {
+    const Outcome o = start(generate("The index", "1"), environment);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.seconds;
+  };
+  once(warm);
+  double best_warm = 1e9, best_pack = 1e9;
+  for (int i = 0; i < 7; ++i) best_warm = std::min(best_warm, once(warm)), best_pack = std::min(best_pack, once(pack));
+  std::printf("until the first token: %.0f ms with a warm cache, %.0f ms with a pack, ratio %.2f\n", 1e3 * best_warm,
+              1e3 * best_pack, best_pack / best_warm);
+  EXPECT_LE(best_pack, 1.2 * best_warm) << "the machine may be busy";
+}
+
+TEST(PackedModel, WrongFilesAndMissingKernelsAreErrors) {
+  const TemporaryFolder folder;
+  const std::string file = folder / "bad.pack";
+  write_file(file, "tessera pack 1\nxx");
+  const Outcome bad = start(generate("The index", "1"), packed(fakes("cpu"), file));
+  EXPECT_EQ(bad.code, 1);
+  EXPECT_NE(bad.err.find("the pack is truncated"), std::string::npos) << bad.err;
+  const Outcome usage = start({"pack", model, "--out", file}, {});
+  EXPECT_EQ(usage.code, 2) << usage.err;
+  const Outcome unknown = start({"pack", model, "--target", "sm_1", "--out", file}, {});
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_NE(unknown.err.find("sm_90"), std::string::npos) << unknown.err;
+}
+
+}  // namespace
