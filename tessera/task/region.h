@@ -20,10 +20,10 @@ namespace tessera {
 
 /// An array as an argument of a task, with its access mode.
 struct Accessed {
-  // This is not an aggregate, because gcc fills aggregates of this kind with zeros first.
-  Accessed(const Array& array, Access mode, MatrixPart triangle = MatrixPart::none, Combine op = Combine::sum,
-           const detail::RankTile& tile = {})
-      : array(array), mode(mode), triangle(triangle), op(op), tile(tile) {}
+  /// Sets the members of these names. (This is not an aggregate, because gcc fills such aggregates with zeros first.)
+  Accessed(const Array& a, Access m, MatrixPart part = MatrixPart::none, Combine combine = Combine::sum,
+           const detail::RankTile& of = {})
+      : array(a), mode(m), triangle(part), op(combine), tile(of) {}
 
   Array array;  ///< The array.
   Access mode;  ///< How the task uses the array.

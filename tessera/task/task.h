@@ -26,8 +26,8 @@ class RankMessages;
 /// The rank on which a task runs, and its result, which fetch() copies to all ranks. Counts its references, because a
 /// Task then has only one pointer to it.
 struct RankedTask {
-  RankedTask(std::shared_ptr<RankMessages> all, int rank, bool here)
-      : messages(std::move(all)), rank(rank), here(here) {}
+  RankedTask(std::shared_ptr<RankMessages> all, int number, bool own)
+      : messages(std::move(all)), rank(number), here(own) {}
   virtual ~RankedTask() = default;
   void keep() noexcept { references.fetch_add(1, std::memory_order_relaxed); }
   [[gnu::cold]] void drop() noexcept {
