@@ -168,6 +168,10 @@ class Search {
     proof_.tree = parts_.in_order();
   }
   void stop(const std::string& when) {
+    if (!unprovable_.empty()) {
+      proof_.margin = unprovable_margin_, proof_.reason = unprovable_;
+      return;
+    }
     const double margin = proof_.margin;
     proof_.reason = fmt::format("stopped {}: proven for {:.3g} % of the inputs by {} boxes, {} waiting; {}", when,
                                 100 * proof_.share, proof_.boxes, queue_.size(),
