@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 
 #include "arguments.h"
 #include "command.h"
@@ -28,15 +30,27 @@ struct PackArguments {
 
 int list(const std::string& file) {
   const KernelPack pack(file);
+  pack.check_images();
   for (const PackTarget& target : pack.targets())
     app::print("{:<20} {:>12}  {:>4} compute units  {}\n", printable_line(target.name),
                count_noun(pack.kernels(target.name), "kernel"), target.compute_units, printable_line(target.compiler));
   return success;
 }
 
+void check_output(const GgufFile& file, const std::string& out) {
+  std::error_code ignored;
+  for (const GgufTensor& t : file.tensors())
+    if (std::filesystem::equivalent(out, file.name(t), ignored))
+      fail<ArgumentError>({.operation = "pack",
+                           .with = {{"file", out}},
+                           .wrong = "the model would be replaced",
+                           .remedy = "Write to another file"});
+}
+
 int run_pack(const PackArguments& o) {
   if (o.out.empty()) return list(o.model);
   GgufFile file = open_model(o.model, o.weights);
+  check_output(file, o.out);
   o.rope.apply(file);
   ExerciseOptions how{.batch = o.batch, .cache_dtypes = {}};
   for (const std::string& cache : o.caches) how.cache_dtypes.push_back(cache_dtype(cache));
@@ -70,8 +84,9 @@ Command pack_command(CLI::App& program) {
   o->rope.declare(*sub);
   sub->footer(
       R"(The machine needs no GPU, but the compilers of the targets: the code-generation module for cpu and PTX, NVRTC or ptxas for
-sm_*, hiprtc for gfx*. TESSERA_PACK=FILE makes any program load kernels from the pack instead of compiling them. Kernels
-that are not in it are compiled, unless TESSERA_COMPILE=0; `tessera generate --stats` shows how many.
+sm_*, hiprtc for gfx*. The pack contains the kernels of `tessera generate`, or those of an embedding model; chat, serve and
+perplexity compile some others. TESSERA_PACK=FILE makes any program load kernels from the pack instead of compiling them.
+Kernels that are not in it are compiled, unless TESSERA_COMPILE=0; `tessera generate --stats` shows how many.
 
 Examples:
   tessera pack models/pgdocs-2m-q8_0.gguf --target cpu:x86-64-v3 --target sm_90 --out pgdocs.pack

@@ -134,6 +134,7 @@ TEST(PackFile, RejectsOtherAndDamagedFiles) {
   other.back() ^= 1;  // in the image
   put(file, other);
   EXPECT_NE(test::message([&] { KernelPack(file).find("sm_90", "key"); }).find("damaged"), std::string::npos);
+  EXPECT_NE(test::message([&] { KernelPack(file).check_images(); }).find("damaged"), std::string::npos);
   EXPECT_NE(message_of((folder / "absent").string()).find("absent"), std::string::npos);
 }
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <regex>
 
 #include "tessera/base/os/processor.h"
@@ -89,6 +91,7 @@ TEST(PackedModel, RunsOnRocmWithoutHiprtc) {
 }
 
 TEST(PackedModel, FirstTokenIsNotLaterThanWithAWarmCache) {
+  if (std::getenv("TESSERA_TEST_LONG") == nullptr) return;  // times are compared
   const TemporaryFolder folder;
   const std::string file = folder / "model.pack";
   make_pack("cpu", cpu_target(), file);
@@ -120,6 +123,12 @@ TEST(PackedModel, WrongFilesAndMissingKernelsAreErrors) {
   const Outcome unknown = start({"pack", model, "--target", "sm_1", "--out", file}, {});
   EXPECT_EQ(unknown.code, 1);
   EXPECT_NE(unknown.err.find("sm_90"), std::string::npos) << unknown.err;
+  const std::string copy = folder / "model.gguf";
+  std::filesystem::copy_file(model, copy);
+  const Outcome replaced = start({"pack", copy, "--target", cpu_target(), "--out", copy}, {});
+  EXPECT_EQ(replaced.code, 1);
+  EXPECT_NE(replaced.err.find("the model would be replaced"), std::string::npos) << replaced.err;
+  EXPECT_EQ(std::filesystem::file_size(copy), std::filesystem::file_size(model));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <new>
 
 #include <fmt/format.h>
 
@@ -118,7 +119,12 @@ bool CudaApi::link(const std::string& ptx, std::string* machine_code) const {
   const bool linked = call_.link_add(linker, jit_input_ptx, const_cast<char*>(ptx.c_str()), ptx.size() + 1,
                                      "kernel.ptx", 0, nullptr, nullptr) == 0 &&
                       call_.link_complete(linker, &code, &bytes) == 0;
-  if (linked) machine_code->assign(static_cast<const char*>(code), bytes);
+  try {
+    if (linked) machine_code->assign(static_cast<const char*>(code), bytes);
+  } catch (const std::bad_alloc&) {
+    call_.link_destroy(linker);
+    throw;
+  }
   call_.link_destroy(linker);
   return linked;
 }

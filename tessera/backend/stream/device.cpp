@@ -235,7 +235,8 @@ std::string StreamDevice::build(const CompileRequest& request) {
   return backend::pack(image);
 }
 
-std::unique_ptr<LoadedKernel> StreamDevice::load(const CompileRequest& request, const std::string& bytes) {
+std::unique_ptr<LoadedKernel> StreamDevice::load(const CompileRequest& request, const std::string& bytes,
+                                                 bool from_pack) {
   const ContextScope in(device_);
   std::lock_guard guard(device_.vendor.lock);
   const Api& api = device_.api();
@@ -250,7 +251,7 @@ std::unique_ptr<LoadedKernel> StreamDevice::load(const CompileRequest& request, 
   const Code code = api.load_module(image.program, &module, &said);
   if (api.fault_of(code) == Fault::refused) {
     const std::string used = facts.architecture;
-    if (device_.vendor.switch_compiler(facts)) {
+    if (!from_pack && device_.vendor.switch_compiler(facts)) {
       logging::warn(fmt::format("{}: the driver refused to load code compiled for {} ({}); now compiling for {}",
                                 device_.name(), used, api.code_text(code), facts.architecture));
       return nullptr;

@@ -231,14 +231,19 @@ class StreamDevice final : public DriverDevice, public LoadsPacks {
   Allocation wrap(void* native, std::size_t bytes) override { return {native, nullptr, bytes}; }
   std::string image_key() override;
   std::string build(const CompileRequest& request) override;
-  std::unique_ptr<LoadedKernel> load(const CompileRequest& request, const std::string& image) override;
+  std::unique_ptr<LoadedKernel> load(const CompileRequest& request, const std::string& image) override {
+    return load(request, image, false);
+  }
   std::string pack_target() const override { return device_.facts.pack_target; }
   std::unique_ptr<LoadedKernel> load_packed(const CompileRequest& request, const std::string& image) override {
-    return load(request, image);
+    return load(request, image, true);
   }
   std::string why_not_compiled() override { return device_.facts.no_compiler; }
 
  private:
+  /// Returns null if the driver refused the image and the device has switched to another compiler, which it does only
+  /// if the image is not from a pack.
+  std::unique_ptr<LoadedKernel> load(const CompileRequest& request, const std::string& image, bool from_pack);
   DeviceContext& device_;
   const ir::Function* built_ = nullptr;  ///< built but not yet loaded; guarded by the vendor's lock
   std::unique_ptr<DriverBlas> blas_;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/base/os/processor.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 #include <sched.h>
 #include <sys/mman.h>
 
@@ -136,10 +139,14 @@ void prefer_large_pages(void* data, std::size_t bytes) noexcept { (void)::madvis
 
 bool supports_processor_level(std::string_view level) {
 #if defined(__x86_64__)
-  // Processors with AVX2, BMI2 and FMA also have F16C, LZCNT and MOVBE.
+  // A hypervisor can hide features, and compilers differ in the names that __builtin_cpu_supports knows.
+  unsigned a = 0, b = 0, basic = 0, extended = 0, d = 0;
+  __get_cpuid(1, &a, &b, &basic, &d);
+  __get_cpuid(0x80000001u, &a, &b, &extended, &d);
+  const bool others = (basic & bit_MOVBE) != 0 && (basic & bit_F16C) != 0 && (extended & bit_LZCNT) != 0;
   const bool v2 =
       __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("ssse3") && __builtin_cpu_supports("popcnt");
-  const bool v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
+  const bool v3 = v2 && others && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
                   __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("fma");
   const bool v4 = v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                   __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&

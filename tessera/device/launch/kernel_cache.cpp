@@ -214,9 +214,11 @@ std::unique_ptr<LoadedKernel> load_cached(DriverDevice& device, const CompileReq
 void require_compiler(DriverDevice& device, const CompileRequest& request) {
   auto* const loads = dynamic_cast<LoadsPacks*>(&device);
   const Device here = device.info().device;
-  const bool forbidden = !settings().compile && holds_data(here) && !is_reference(here.backend);
   const KernelPack* const pack = pack_in_use();
   const std::string target = loads == nullptr ? "" : loads->pack_target();
+  bool forbidden = !settings().compile && holds_data(here) && !is_reference(here.backend);
+  // Without the module and a target, the cpu device interprets kernels.
+  if (forbidden && loads != nullptr && target.empty() && !loads->why_not_compiled().empty()) forbidden = false;
   std::string why = forbidden ? "TESSERA_COMPILE=0 forbids compiling it" : "";
   if (!forbidden && pack != nullptr && !target.empty()) why = loads->why_not_compiled();
   if (why.empty()) return;
@@ -232,7 +234,8 @@ void require_compiler(DriverDevice& device, const CompileRequest& request) {
                               {"variant", std::string(value_of(variant, "variant"))},
                               {"hash", std::string(value_of(variant, "hash"))}},
                      .wrong = absent + ", and " + why,
-                     .remedy = "Make the pack again with this kernel, or allow compiling"});
+                     .remedy = pack == nullptr ? "Name a pack with TESSERA_PACK, or unset TESSERA_COMPILE"
+                                               : "Make the pack again with this kernel, or allow compiling"});
 }
 
 MadeKernel make_kernel(DriverDevice& device, const CompileRequest& request, KernelCounters& counters) {
@@ -289,14 +292,23 @@ std::vector<std::unique_ptr<LoadedKernel>> load_from_pack(DriverDevice& device,
     const CompileRequest& request = requests[i];
     const auto image = pack->find(target, kernel_lines(device.info().device.backend, request));
     std::string why = "does not contain";
+    const auto refused = [&](const Error& e) {
+      why = fmt::format("could not be used ({}) for", e.what());
+      // The kernel can be compiled instead, unless the user forbade it.
+      if (settings().compile && loads->why_not_compiled().empty()) return;
+      fail<KernelError>({.operation = "kernel " + request.function->name,
+                         .with = {{"device", to_string(device.info().device) + " " + device.info().name},
+                                  {"pack", pack->file()},
+                                  {"target", target}},
+                         .wrong = e.what()});
+    };
     if (image) {
       try {
         out[i] = loads->load_packed(request, *image);
-        why = "is for another driver, which refused to load";
       } catch (const KernelError& e) {
-        // The kernel can be compiled instead, unless the user forbade it.
-        if (!settings().compile || !loads->why_not_compiled().empty()) throw;
-        why = fmt::format("could not be used ({}) for", e.what());
+        refused(e);
+      } catch (const FormatError& e) {
+        refused(e);
       }
     }
     if (out[i]) {

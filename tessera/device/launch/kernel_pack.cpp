@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <mutex>
+#include <set>
+#include <system_error>
 
 #include "tessera/base/error.h"
 #include "tessera/base/os/fork.h"
@@ -126,14 +129,30 @@ std::optional<std::string> KernelPack::find(std::string_view name, std::string_v
   const auto& places = places_[static_cast<std::size_t>(found - targets_.data())];
   const auto place = places.find(key);
   if (place == places.end()) return std::nullopt;
-  std::string image = read_piece(input_, images_at_ + place->second.offset, place->second.bytes);
-  if (sha256(image) != place->second.hash) refuse_pack(file_, "the pack is damaged");
+  return read(place->second);
+}
+
+std::string KernelPack::read(const Place& place) const {
+  std::string image = read_piece(input_, images_at_ + place.offset, place.bytes);
+  if (sha256(image) != place.hash) refuse_pack(file_, "the pack is damaged");
   return image;
+}
+
+void KernelPack::check_images() const {
+  for (const auto& places : places_)
+    for (const auto& [key, place] : places) read(place);
 }
 
 // The pack in use. Packs are never closed, because devices keep pointers to their targets.
 
 namespace {
+
+/// The program may change its folder later.
+std::string absolute_path(const std::string& file) {
+  std::error_code ignored;
+  const auto path = std::filesystem::absolute(file, ignored);
+  return path.empty() ? file : path.string();
+}
 
 struct InUse {
   std::mutex lock;
@@ -151,7 +170,7 @@ const KernelPack* pack_in_use() {
   InUse& state = in_use.get();
   const std::lock_guard hold(state.lock);
   if (state.pack == nullptr)
-    if (const auto& named = settings().pack) state.pack = new KernelPack(*named);
+    if (const auto& named = settings().pack) state.pack = new KernelPack(absolute_path(*named));
   return state.pack;
 }
 
@@ -164,10 +183,14 @@ const KernelPack* usable_pack() noexcept {
 }
 
 void set_pack(const std::string& file) {
-  auto pack = std::make_unique<const KernelPack>(file);
+  auto pack = std::make_unique<const KernelPack>(absolute_path(file));
+  std::set<Backend> backends;  // of this pack and of the one that it replaces
+  for (const KernelPack* p : {pack.get(), usable_pack()})
+    if (p != nullptr)
+      for (const PackTarget& target : p->targets()) backends.insert(target.backend);
   for (const OpenDevice* device : open_devices())
-    for (const PackTarget& target : pack->targets())
-      if (device->device.backend == target.backend && !device->forked())
+    for (const Backend backend : backends)
+      if (device->device.backend == backend && !device->forked())
         fail<ArgumentError>({.operation = "use_pack",
                              .with = {{"file", file}, {"device", to_string(device->device)}},
                              .wrong = "the device is already open",
@@ -175,9 +198,9 @@ void set_pack(const std::string& file) {
   {
     InUse& state = in_use.get();
     const std::lock_guard hold(state.lock);
-    state.set = file, state.pack = pack.release();
+    state.set = pack->file(), state.pack = pack.release();
   }
-  for (const PackTarget& target : pack_in_use()->targets()) forget_report(target.backend);
+  for (const Backend backend : backends) forget_report(backend);
 }
 
 std::string pack_file_set() {

@@ -84,12 +84,15 @@ class KernelPack {
   /// Reads the image of a kernel. Returns std::nullopt if the pack does not contain it. Throws FormatError if the file
   /// is damaged.
   std::optional<std::string> find(std::string_view target, std::string_view key) const;
+  /// Reads all images. Throws FormatError if one is damaged.
+  void check_images() const;
 
  private:
   struct Place {
     std::uint64_t offset = 0, bytes = 0;
     std::string hash;
   };
+  std::string read(const Place& place) const;
   std::string file_;
   InputFile input_;
   std::uint64_t images_at_ = 0;  ///< where the images begin in the file
