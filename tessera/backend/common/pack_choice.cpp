@@ -7,7 +7,8 @@
 
 namespace tessera::backend {
 
-const PackTarget* best_pack_target(const DeviceInfo& info, const std::function<int(const PackTarget&)>& rank) {
+const PackTarget* best_pack_target(Backend backend, const DeviceInfo& info,
+                                   const std::function<int(const PackTarget&)>& rank) {
   const KernelPack* const pack = usable_pack();
   if (pack == nullptr) return nullptr;
   const PackTarget* best = nullptr;
@@ -16,7 +17,7 @@ const PackTarget* best_pack_target(const DeviceInfo& info, const std::function<i
     return std::abs(static_cast<long>(t.compute_units) - static_cast<long>(info.compute_units));
   };
   for (const PackTarget& target : pack->targets()) {
-    if (target.backend != info.device.backend) continue;
+    if (target.backend != backend) continue;
     // Kernels are chosen by this size, so a device with less would ask for kernels that are not in the pack.
     if (target.shared_bytes > info.can.shared_bytes) continue;
     const int r = rank(target);

@@ -9,9 +9,10 @@
 
 namespace tessera::backend {
 
-/// Returns the target for a device with the highest rank, and of these the one whose number of compute units is
-/// nearest. Returns null if all ranks are 0 or there is no pack.
-const PackTarget* best_pack_target(const DeviceInfo& info, const std::function<int(const PackTarget&)>& rank);
+/// Returns the target for a device of the backend with the highest rank, and of these the one whose number of compute
+/// units is nearest. Returns null if all ranks are 0 or there is no pack.
+const PackTarget* best_pack_target(Backend backend, const DeviceInfo& info,
+                                   const std::function<int(const PackTarget&)>& rank);
 
 /// Sets the properties by which kernels are chosen to those that the target's kernels were traced for, and adds the
 /// target to the driver's version.

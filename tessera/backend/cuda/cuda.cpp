@@ -187,7 +187,7 @@ bool CudaVendor::choose_nvrtc(stream::DeviceFacts& facts, bool fitting) const {
 /// Machine code is preferred, because the driver need not compile it. Returns the capability that kernels were traced
 /// for.
 int CudaVendor::choose_pack(stream::DeviceFacts& facts, int capability) {
-  const PackTarget* const target = backend::best_pack_target(facts.info, [&](const PackTarget& t) {
+  const PackTarget* const target = backend::best_pack_target(Backend::cuda, facts.info, [&](const PackTarget& t) {
     Unpacker in(t.traits);
     const bool machine_code = in.text() == "sm";
     const int made_for = in.take<int>();

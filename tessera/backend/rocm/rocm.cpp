@@ -162,7 +162,7 @@ stream::DeviceFacts RocmVendor::describe(int ordinal) {
   can.max_grid_threads = {0xffffffff, 0xffffffff, 0xffffffff};  // HIP counts threads in 32 bits
   if (!hiprtc_.usable()) facts.no_compiler = "hiprtc, which compiles its kernels, was not found: " + hiprtc_.reason();
   // "gfx90a:sramecc+:xnack-" runs code for "gfx90a".
-  const PackTarget* const target = backend::best_pack_target(info, [&](const PackTarget& t) {
+  const PackTarget* const target = backend::best_pack_target(Backend::rocm, info, [&](const PackTarget& t) {
     return t.traits == facts.architecture.substr(0, facts.architecture.find(':')) ? 1 : 0;
   });
   if (target != nullptr) facts.pack_target = target->name, backend::use_pack_target(info, *target);
