@@ -19,6 +19,7 @@
 #include "tessera/array/array.h"
 #include "tessera/base/error.h"
 #include "tessera/device/launch/kernel.h"
+#include "tessera/device/settings.h"
 #include "tessera/ir/value.h"
 #include "tests/support/errors.h"
 #include "tests/support/folder.h"
@@ -240,6 +241,7 @@ TEST(Exit, StopsWaitingForHangingWorkAfterTimeout) {
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(exit_code_of([] {
               ::setenv("TESSERA_PROBE_TIMEOUT", "1", 1);
+              forget_settings();
               auto& cuda = add(Backend::cuda, {{DeviceKind::discrete_gpu, std::uint64_t{1} << 30}});
               test::set_body("turning", [](const test::Launch&) {});
               static const Kernel& kernel = *new Kernel(turning(1));
