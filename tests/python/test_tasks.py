@@ -148,7 +148,7 @@ class Tasks(unittest.TestCase):
 
     def test_programs_end_with_unfinished_tasks(self):
         code = ("import tessera as ts, time\nfrom tessera import tasks\n"
-                "def slow(x):\n    time.sleep(0.1)\n    print('ran', flush=True)\n    raise ValueError('mine')\n"
+                "def slow(x):\n    time.sleep(0.1)\n    print('ran\\n', end='', flush=True)\n    raise ValueError('mine')\n"
                 "region = tasks.Region()\nregion.spawn(slow, ts.ones(3))\ntasks.spawn(slow, ts.ones(3))\n")  # fmt: skip
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
         self.assertEqual((result.returncode, result.stdout), (0, "ran\nran\n"), result.stderr)
