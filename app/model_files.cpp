@@ -272,6 +272,16 @@ void add_weights_option(CLI::App& sub, std::string& weights) {
       ->transform(CLI::IsMember(writable_type_names(), CLI::ignore_case));
 }
 
+void require_other_file(const std::string& operation, const GgufFile& model, const std::string& to) {
+  std::error_code ignored;
+  for (const GgufTensor& t : model.tensors())
+    if (std::filesystem::equivalent(to, model.name(t), ignored))
+      fail<ArgumentError>({.operation = operation,
+                           .with = {{"file", to}},
+                           .wrong = "the model would be replaced",
+                           .remedy = "Write to another file"});
+}
+
 ModelCaches cached_models() {
   const std::string caches = user_caches();
   ModelCaches out;

@@ -17,6 +17,9 @@ namespace tessera::app {
 /// the file has a different format, the error names that format. `weights` is the value of --weights, or empty.
 GgufFile open_model(const std::string& name, const std::string& weights = {});
 
+/// Throws ArgumentError if `to`, which a command writes, is a file of the model that it reads.
+void require_other_file(const std::string& operation, const GgufFile& model, const std::string& to);
+
 /// Describes the argument MODEL in the help of commands.
 inline constexpr const char* model_help =
     "A GGUF file, a folder of a model with config.json, safetensors files and tokenizer.json, or OWNER/NAME of a model "

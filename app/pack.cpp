@@ -5,8 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 
 #include "arguments.h"
 #include "command.h"
@@ -37,20 +35,10 @@ int list(const std::string& file) {
   return success;
 }
 
-void check_output(const GgufFile& file, const std::string& out) {
-  std::error_code ignored;
-  for (const GgufTensor& t : file.tensors())
-    if (std::filesystem::equivalent(out, file.name(t), ignored))
-      fail<ArgumentError>({.operation = "pack",
-                           .with = {{"file", out}},
-                           .wrong = "the model would be replaced",
-                           .remedy = "Write to another file"});
-}
-
 int run_pack(const PackArguments& o) {
   if (o.out.empty()) return list(o.model);
   GgufFile file = open_model(o.model, o.weights);
-  check_output(file, o.out);
+  require_other_file("pack", file, o.out);
   o.rope.apply(file);
   ExerciseOptions how{.batch = o.batch, .cache_dtypes = {}};
   for (const std::string& cache : o.caches) how.cache_dtypes.push_back(cache_dtype(cache));

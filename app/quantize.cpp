@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 
 #include "command.h"
@@ -62,13 +61,7 @@ void check_files(const GgufFile& file, const std::string& to) {
                          .with = {{"file", file.name()}},
                          .wrong = "this is a folder, and not a GGUF file",
                          .remedy = "The other commands quantise its weights while they load it: --weights q8_0"});
-  std::error_code ignored;
-  for (const GgufTensor& t : file.tensors())
-    if (std::filesystem::equivalent(to, file.name(t), ignored))
-      fail<ArgumentError>({.operation = "quantise",
-                           .with = {{"file", to}},
-                           .wrong = "the model would be replaced",
-                           .remedy = "Write to another file"});
+  require_other_file("quantise", file, to);
 }
 
 struct Stopped {};
