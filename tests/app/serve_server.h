@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -38,10 +39,12 @@ class TestServer {
       : server_("127.0.0.1", 0, limits,
                 [this](const HttpRequest& r, std::unique_ptr<Reply> reply) { service_->handle(r, std::move(reply)); }),
         service_(std::make_unique<Service>(
-            server_, ServiceOptions{.access = access, .queue = queue, .stop_time = stop_time, .log = [this](const std::string& line) {
-                                      const std::lock_guard lock(mutex_);
-                                      log_ += line + "\n";
-                                    }})) {
+            server_,
+            ServiceOptions{
+                .access = access, .queue = queue, .stop_time = stop_time, .log = [this](const std::string& line) {
+                  const std::lock_guard lock(mutex_);
+                  log_ += line + "\n";
+                }})) {
     if (engine) service_->set_engine(std::move(engine));
     port_ = server_.port();
     thread_ = std::thread([this] { server_.run(); });
@@ -68,7 +71,12 @@ class TestServer {
   test::HttpAnswer post(const std::string& path, const nlohmann::json& body) {
     return request("POST", path, body.dump());
   }
+  /// Returns the lines so far, those of all received answers included: the server writes a line after it has sent the
+  /// answer, so this waits until the server's thread has done what it was doing.
   std::string log() {
+    const auto passed = std::make_shared<std::promise<void>>();
+    server_.post([passed] { passed->set_value(); });
+    passed->get_future().wait_for(std::chrono::seconds(5));
     const std::lock_guard lock(mutex_);
     return log_;
   }
