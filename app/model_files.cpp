@@ -16,6 +16,19 @@
 namespace tessera::app {
 namespace {
 
+/// The names of the types that weights can be converted to.
+std::vector<std::string> writable_type_names() {
+  std::vector<std::string> names;
+  for (const GgmlType type : quantizable_types()) names.emplace_back(ggml_type_info(type)->name);
+  return names;
+}
+
+std::optional<GgmlType> writable_type(const std::string& name) {
+  for (const GgmlType type : quantizable_types())
+    if (ggml_type_info(type)->name == name) return type;
+  return std::nullopt;
+}
+
 namespace fs = std::filesystem;
 
 [[noreturn]] void not_here(const std::string& name, std::string wrong, std::string remedy) {
@@ -237,18 +250,6 @@ void add_models(const fs::path& folder, bool hub, ModelCaches& out) {
 }
 
 }  // namespace
-
-std::vector<std::string> writable_type_names() {
-  std::vector<std::string> names;
-  for (const GgmlType type : quantizable_types()) names.emplace_back(ggml_type_info(type)->name);
-  return names;
-}
-
-std::optional<GgmlType> writable_type(const std::string& name) {
-  for (const GgmlType type : quantizable_types())
-    if (ggml_type_info(type)->name == name) return type;
-  return std::nullopt;
-}
 
 GgufFile open_model(const std::string& name, const std::string& weights) {
   std::error_code error;

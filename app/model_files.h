@@ -24,10 +24,6 @@ void require_other_file(const std::string& operation, const GgufFile& model, con
 inline constexpr const char* model_help =
     "A GGUF file, a folder of a model with config.json, safetensors files and tokenizer.json, or OWNER/NAME of a model "
     "in the cache of the Hugging Face hub";
-/// The names of the types that weights can be converted to.
-std::vector<std::string> writable_type_names();
-/// Returns the type of this name, or std::nullopt.
-std::optional<GgmlType> writable_type(const std::string& name);
 /// Declares --weights.
 void add_weights_option(CLI::App& sub, std::string& weights);
 

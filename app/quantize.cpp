@@ -24,15 +24,17 @@ struct QuantizeArguments {
   bool quiet = false;
 };
 
-/// Warns if accuracy is lost that the user may not expect to lose.
-void warn_of_losses(const GgufFile& file, GgmlType type) {
+/// Warns if accuracy is lost that the user may not expect to lose, and of matrices that do not get the usual type.
+void warn_of_losses(const GgufFile& file, const std::vector<GgmlType>& types) {
   bool is_quantised = false;
-  for (const GgufTensor& t : file.tensors()) {
-    const GgmlType to = quantized_type(t, type);
-    is_quantised = is_quantised || (to != t.type && ggml_type_info(t.type)->block > 1);
-    if (is_quantizable(t) && t.dims[0] % ggml_type_info(type)->block != 0)
-      eprint("{}: stays {}, because its row length {} is not a multiple of {}\n", printable_line(t.name),
-             ggml_type_info(to)->name, t.dims[0], ggml_type_info(type)->block);
+  std::uint32_t block = 1;
+  for (const GgmlType type : types) block = std::max(block, ggml_type_info(type)->block);
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    const GgufTensor& t = file.tensors()[i];
+    is_quantised = is_quantised || (types[i] != t.type && ggml_type_info(t.type)->block > 1);
+    if (is_quantizable(t) && t.dims[0] % block != 0)
+      eprint("{}: becomes {}, because its row length {} is not a multiple of {}\n", printable_line(t.name),
+             ggml_type_info(types[i])->name, t.dims[0], block);
   }
   if (is_quantised)
     logging::warn(fmt::format("{}: the model is already quantised; quantise its original file to lose less accuracy",
@@ -70,12 +72,11 @@ int run_quantize(const QuantizeArguments& o) {
   catch_interrupts("tessera: interrupted before the file was written", !o.quiet && os::is_terminal(stderr));
   const GgufFile file = open_model(o.from);
   check_files(file, o.to);
-  const GgmlType type = *writable_type(o.type);
-  if (!o.quiet) warn_of_losses(file, type);
+  if (!o.quiet) warn_of_losses(file, quantized_types(file, o.type));
   Progress progress(o.quiet);
   enable_graceful_stop();  // the temporary file must be removed
   try {
-    quantize_model(file, o.to, type, [&](std::size_t index, const GgufTensor& t, GgmlType to) {
+    quantize_model(file, o.to, o.type, [&](std::size_t index, const GgufTensor& t, GgmlType to) {
       if (stop_requested()) throw Stopped();
       progress.update(fmt::format("tensor {} of {}: {}, {} to {}", index + 1, file.tensors().size(),
                                   printable_line(t.name), ggml_type_info(t.type)->name, ggml_type_info(to)->name));
@@ -100,16 +101,18 @@ Command quantize_command(CLI::App& program) {
   CLI::App* sub = program.add_subcommand("quantize", "Write a copy of a model with weights in another type");
   sub->add_option("IN", o->from, "A GGUF file (part 1 if the model is split into several files)")->required();
   sub->add_option("OUT", o->to, "The file to write")->required()->check(require_nonempty);
-  sub->add_option("TYPE", o->type, fmt::format("The type of matrices: {}", fmt::join(writable_type_names(), ", ")))
+  sub->add_option("TYPE", o->type, fmt::format("The type of matrices: {}", fmt::join(quantization_mixes(), ", ")))
       ->required()
-      ->transform(CLI::IsMember(writable_type_names(), CLI::ignore_case));
+      ->transform(CLI::IsMember(quantization_mixes(), CLI::ignore_case));
   sub->add_flag("-q,--quiet", o->quiet, "Print no progress and no messages except errors");
   sub->footer(
-      R"(All matrices get the type, like with --pure of llama-quantize. Vectors keep their type, and a matrix whose rows are no
-multiple of the block size gets f16. Quantise the original file (f32, f16 or bf16), not one that is already quantised.
+      R"(q4_k_m is a good choice for most models, and q8_0 for small ones. In the types that contain k, the output and some other
+matrices get more bits, as by llama-quantize. In the other types, all matrices get the type, like with its option --pure.
+Vectors keep their type. A matrix whose rows are no whole blocks gets a similar type with smaller blocks, or f16. Quantise
+the original file (f32, f16 or bf16), not one that is already quantised.
 
 Examples:
-  tessera quantize models/pgdocs-2m-f16.gguf small.gguf q4_0
+  tessera quantize models/pgdocs-2m-f16.gguf small.gguf q4_k_m
   tessera perplexity small.gguf -f docs/llm.md)");
   return {sub, [o] { return run_quantize(*o); }};
 }

@@ -3,24 +3,12 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <string>
 
 #include "tessera/base/error.h"
 
 namespace tessera {
 namespace {
-
-// Blocks are written with memcpy because a file's data may be unaligned.
-template <class Block, class Encode>
-std::vector<std::byte> encode_all(std::span<const float> values, std::size_t block, Encode&& encode) {
-  std::vector<std::byte> out(values.size() / block * sizeof(Block));
-  for (std::size_t i = 0; i < values.size() / block; ++i) {
-    const Block b = encode(values.data() + i * block);
-    std::memcpy(out.data() + i * sizeof(Block), &b, sizeof(Block));
-  }
-  return out;
-}
 
 [[noreturn]] void refuse_type(std::string_view asked, GgmlType type) {
   fail<FormatError>({.operation = asked,
@@ -78,25 +66,15 @@ std::vector<float> ggml_to_float(GgmlType type, std::span<const std::byte> data)
 
 std::vector<std::byte> ggml_from_float(GgmlType type, std::span<const float> values) {
   constexpr std::string_view asked = "quantise";
-  const GgmlTypeInfo* const info = ggml_type_info(type);
-  if (!info) refuse_type(asked, type);
-  require_whole_blocks(asked, type, values.size(), info->block);
-  switch (type) {
-    case GgmlType::f32: return encode_all<float>(values, 1, [](const float* v) { return *v; });
-    case GgmlType::f16: return encode_all<half>(values, 1, [](const float* v) { return half(*v); });
-    case GgmlType::bf16: return encode_all<bfloat16>(values, 1, [](const float* v) { return bfloat16(*v); });
-    case GgmlType::q8_0:
-      return encode_all<BlockQ8_0>(values, 32,
-                                   [](const float* v) { return quantize_q8_0(std::span<const float, 32>(v, 32)); });
-    case GgmlType::q4_0:
-      return encode_all<BlockQ4_0>(values, 32,
-                                   [](const float* v) { return quantize_q4_0(std::span<const float, 32>(v, 32)); });
-    default:
-      fail<FormatError>({.operation = asked,
-                         .with = {{"type", ggml_type_text(type)}},
-                         .wrong = "quantising to this type is not supported; it can only be read",
-                         .remedy = "Use f32, f16, bf16, q8_0 or q4_0"});
-  }
+  const auto format = weight_format(type);
+  if (!format) refuse_type(asked, type);
+  if (!can_quantize(*format))
+    fail<FormatError>({.operation = asked,
+                       .with = {{"type", ggml_type_text(type)}},
+                       .wrong = "quantising to this type is not supported; it can only be read",
+                       .remedy = "Use one of " + writable_formats_text()});
+  require_whole_blocks(asked, type, values.size(), ggml_type_info(type)->block);
+  return quantize(*format, values);
 }
 
 }  // namespace tessera

@@ -17,8 +17,8 @@ std::optional<WeightFormat> weight_format(GgmlType type);
 /// Converts `data` to floats. `data` need not be aligned. Throws FormatError if `weight_format` does not support the
 /// type, and ArgumentError if the size of `data` is not a multiple of the block size.
 std::vector<float> ggml_to_float(GgmlType type, std::span<const std::byte> data);
-/// Converts floats to f32, f16, bf16, q8_0 or q4_0, with the same rounding as ggml. Throws FormatError for any other
-/// type, and ArgumentError if the number of values is not a multiple of the block size.
+/// Converts floats to a type that `quantize` of ops/weight_blocks.h can write. Throws FormatError for any other type, and
+/// ArgumentError if the number of values is not a multiple of the block size.
 std::vector<std::byte> ggml_from_float(GgmlType type, std::span<const float> values);
 
 }  // namespace tessera

@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "tessera/base/error.h"
+#include "tessera/llm/ggml_blocks.h"
 #include "tessera/llm/gguf_contents.h"
 #include "tessera/llm/gguf_parser.h"
 #include "tessera/llm/gguf_values.h"
@@ -85,7 +86,7 @@ GgufFile GgufFile::open(const std::string& path, std::optional<GgmlType> weights
   };
   const std::vector<GgmlType> can_convert_to = quantizable_types();
   if (weights && std::ranges::find(can_convert_to, *weights) == can_convert_to.end())
-    refuse("weights cannot be converted to this type", "Use f32, f16, bf16, q8_0 or q4_0");
+    refuse("weights cannot be converted to this type", "Use one of " + writable_formats_text());
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored)) return hub::Folder::open(path, weights);
   if (weights)

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -78,5 +79,15 @@ void dequantize_iq1_m(const std::byte* block, float* out);    ///< 56 bytes
 
 /// Decodes whole blocks in the layout of files. `data` need not be aligned.
 std::vector<float> dequantize(WeightFormat format, std::span<const std::byte> data);
+
+/// True for the formats that numbers can be converted to: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_K, q3_K,
+/// q4_K, q5_K and q6_K.
+bool can_quantize(WeightFormat format);
+/// Returns the names of these formats, separated by commas, for messages.
+std::string writable_formats_text();
+/// Encodes whole blocks in the layout of files, with several threads. The K formats are fitted to the numbers
+/// (k_block_encoder.cpp); the others have the bits of ggml's reference. Throws ArgumentError if `can_quantize(format)`
+/// is false, or the number of values is not a multiple of the block size.
+std::vector<std::byte> quantize(WeightFormat format, std::span<const float> values);
 
 }  // namespace tessera

@@ -419,25 +419,12 @@ Weight Weight::of(const Array& matrix, WeightFormat format, Device device, std::
     fail<ShapeError>({.operation = "Weight::of",
                       .with = {{"shape", to_string(matrix.shape())}, {"format", name}},
                       .wrong = "the number of columns is not a multiple of the block size " + std::to_string(columns)});
-  std::vector<std::byte> bytes;
-  const auto put = [&](const auto& v) {
-    const auto* at = reinterpret_cast<const std::byte*>(&v);
-    bytes.insert(bytes.end(), at, at + sizeof v);
-  };
-  for (std::size_t i = 0; i < values.size(); i += columns) {
-    switch (format) {
-      case WeightFormat::f32: put(values[i]); break;
-      case WeightFormat::f16: put(half(values[i])); break;
-      case WeightFormat::bf16: put(bfloat16(values[i])); break;
-      case WeightFormat::q8_0: put(quantize_q8_0(std::span<const float, 32>(values.data() + i, 32))); break;
-      case WeightFormat::q4_0: put(quantize_q4_0(std::span<const float, 32>(values.data() + i, 32))); break;
-      default:
-        fail<ArgumentError>({.operation = "Weight::of",
-                             .with = {{"format", name}},
-                             .wrong = "arrays cannot be quantised to this format; it can only be read from files",
-                             .remedy = "Use f32, f16, bf16, q8_0 or q4_0"});
-    }
-  }
+  if (!can_quantize(format))
+    fail<ArgumentError>({.operation = "Weight::of",
+                         .with = {{"format", name}},
+                         .wrong = "arrays cannot be quantised to this format; it can only be read from files",
+                         .remedy = "Use one of " + writable_formats_text()});
+  const std::vector<std::byte> bytes = quantize(format, values);
   return pack(format, bytes, matrix.shape(0), matrix.shape(1), device, std::move(label));
 }
 

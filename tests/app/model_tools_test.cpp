@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "tessera/llm/ggml_blocks.h"
 #include "tessera/llm/gguf_values.h"
 #include "tessera/llm/gguf_writer.h"
 #include "tessera/llm/language_model.h"
+#include "tessera/llm/quantize_model.h"
 #include "tessera/llm/sampler.h"
 #include "tests/app/app_program.h"
 
@@ -77,7 +79,7 @@ TEST(Quantize, KeepsMatricesWhoseRowsAreNotWholeBlocks) {
   w.add_tensor("norm.weight", {96}, values).write(from);
   const Outcome o = run({"quantize", from, path, "q4_0"});
   ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_TRUE(holds(o.err, {"a.weight: stays f16, because its row length 48 is not a multiple of 32\n",
+  EXPECT_TRUE(holds(o.err, {"a.weight: becomes f16, because its row length 48 is not a multiple of 32\n",
                             "f16: 1 tensor, f32: 3 tensors, q4_0: 1 tensor"}));
   const GgufFile to = GgufFile::open(path);
   EXPECT_EQ(to.alignment(), 64u);
@@ -90,9 +92,69 @@ TEST(Quantize, KeepsMatricesWhoseRowsAreNotWholeBlocks) {
   EXPECT_EQ(run({"quantize", from, path, "f32", "-q"}).err, "");
 }
 
+/// A file with the matrices of a Llama of `layers` layers. Rows have 256 elements.
+void write_llama(const std::string& path, int layers, std::uint32_t experts, float value = 0.5f) {
+  tessera::GgufWriter w;
+  w.set("general.architecture", std::string("llama")).set("llama.block_count", static_cast<std::uint32_t>(layers));
+  w.set("llama.attention.head_count", std::uint32_t{8}).set("llama.attention.head_count_kv", std::uint32_t{2});
+  if (experts != 0) w.set("llama.expert_count", experts);
+  const std::vector<float> values(2 * 256, value);
+  w.add_tensor("token_embd.weight", {256, 2}, values).add_tensor("output.weight", {256, 2}, values);
+  for (int i = layers - 1; i >= 0; --i)  // as in files that are sorted by name
+    for (const char* name : {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"})
+      w.add_tensor("blk." + std::to_string(i) + "." + name + ".weight", {256, 2}, values);
+  w.write(path);
+}
+
+// By the rules of llama-quantize: llama_tensor_get_type_impl in src/llama-quant.cpp.
+TEST(Quantize, MixesGiveSomeMatricesMoreBits) {
+  const TemporaryFolder folder;
+  const std::string dense = folder / "dense.gguf", experts = folder / "experts.gguf", out = folder / "out.gguf";
+  write_llama(dense, 16, 0);
+  write_llama(experts, 16, 8);
+  const auto types = [&](const std::string& from, const char* mix, const std::string& matrix) {
+    const GgufFile file = GgufFile::open(from);
+    const std::vector<GgmlType> all = tessera::quantized_types(file, mix);
+    std::string text;
+    for (int layer = 0; layer < 16; ++layer)
+      for (std::size_t i = 0; i < all.size(); ++i)
+        if (file.tensors()[i].name == "blk." + std::to_string(layer) + "." + matrix + ".weight")
+          text += tessera::ggml_type_info(all[i])->name[1];
+    return text;
+  };
+  EXPECT_EQ(types(dense, "q4_k_m", "attn_v"), "6644644644644666");
+  EXPECT_EQ(types(dense, "q4_k_m", "ffn_down"), "6644644644644666");
+  EXPECT_EQ(types(dense, "q4_k_m", "ffn_up"), "4444444444444444");
+  EXPECT_EQ(types(dense, "q5_k_m", "attn_v"), "6655655655655666");
+  EXPECT_EQ(types(dense, "q4_k_s", "attn_v"), "5555444444444444");
+  EXPECT_EQ(types(dense, "q4_k_s", "ffn_down"), "5544444444444444");
+  EXPECT_EQ(types(dense, "q3_k_m", "attn_v"), "5544444444444444");
+  EXPECT_EQ(types(dense, "q3_k_m", "ffn_down"), "5444444444444444");
+  EXPECT_EQ(types(dense, "q3_k_l", "attn_output"), "5555555555555555");
+  EXPECT_EQ(types(dense, "q2_k", "attn_v"), "4444444444444444");
+  EXPECT_EQ(types(dense, "q2_k", "attn_k"), "2222222222222222");
+  EXPECT_EQ(types(experts, "q4_k_m", "attn_k"), "8888888888888888");
+  EXPECT_EQ(types(experts, "q4_k_m", "attn_output"), "5555555555555555");
+  ASSERT_EQ(run({"quantize", dense, out, "Q4_K_M"}).code, 0);
+  const GgufFile file = GgufFile::open(out);
+  EXPECT_EQ(file.get<std::uint32_t>("general.file_type"), 15u);
+  EXPECT_EQ(file.tensor("output.weight").type, GgmlType::q6_K);
+  EXPECT_EQ(file.tensor("token_embd.weight").type, GgmlType::q4_K);
+  EXPECT_NEAR(tessera::ggml_to_float(GgmlType::q4_K, file.data(file.tensor("blk.3.ffn_up.weight")))[300], 0.5f, 1e-3);
+}
+
+TEST(Quantize, RejectsNumbersThatBlocksCannotContain) {
+  const TemporaryFolder folder;
+  const std::string from = folder / "from.gguf", out = folder / "out.gguf";
+  write_llama(from, 1, 0, std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(fails(run({"quantize", from, out, "q4_k_m"}), 1, {"tensor = token_embd.weight", "infinite numbers"}));
+  EXPECT_FALSE(std::filesystem::exists(out));
+  EXPECT_EQ(run({"quantize", from, out, "bf16", "-q"}).code, 0);
+}
+
 TEST(Quantize, RejectsUnknownTypesAndPaths) {
   const TemporaryFolder folder;
-  EXPECT_TRUE(fails(run({"quantize", f16, folder / "x.gguf", "q5_K"}), 2, {"TYPE", "q5_K", "q8_0"}));
+  EXPECT_TRUE(fails(run({"quantize", f16, folder / "x.gguf", "q5_x"}), 2, {"TYPE", "q5_x", "q8_0", "q5_k_m"}));
   EXPECT_TRUE(fails(run({"quantize", f16, "/nonexistent/x.gguf", "q8_0"}), 1, {"/nonexistent/x.gguf"}));
   EXPECT_TRUE(fails(run({"quantize", "README.md", folder / "x.gguf", "q8_0"}), 1, {"README.md"}));
   EXPECT_FALSE(std::filesystem::exists(folder / "x.gguf"));
@@ -127,13 +189,19 @@ TEST(Perplexity, AgreesWithProbabilitiesOfSingleTokens) {
 
 TEST(Perplexity, IsSimilarForQuantisedFiles) {
   const TemporaryFolder folder;
-  const std::string q4 = folder / "q4.gguf";
+  const std::string q4 = folder / "q4.gguf", mix = folder / "mix.gguf";
   ASSERT_EQ(run({"quantize", f16, q4, "q4_0", "-q"}).code, 0);
+  // Most rows have 192 elements.
+  const Outcome mixed = run({"quantize", f16, mix, "q4_k_m"});
+  EXPECT_TRUE(
+      holds(mixed.err, {"blk.1.attn_q.weight: becomes q5_0, because its row length 192 is not a multiple of 256",
+                        "token_embd.weight: becomes q8_0", "q6_K: "}));
   const double half = perplexity_of(f16)["perplexity"],
                eight = perplexity_of("models/pgdocs-2m-q8_0.gguf")["perplexity"],
                four = perplexity_of(q4)["perplexity"];
   EXPECT_NEAR(eight, half, 0.01 * half);
   EXPECT_NEAR(four, half, 0.3 * half);
+  EXPECT_NEAR(perplexity_of(mix)["perplexity"].get<double>(), half, 0.1 * half);
   const Outcome o = tessera_with({"perplexity", q4, "-f", "-", "--device", "cpu"}, text());
   EXPECT_EQ(o.code, 0) << o.err;
   EXPECT_TRUE(holds(o.out, {"perplexity ", " +- ", " windows of 512 tokens, "}));

@@ -12,6 +12,7 @@
 #include "tessera/llm/gguf_values.h"
 #include "tessera/llm/inspect.h"
 #include "tessera/llm/llama.h"
+#include "tessera/llm/quantize_model.h"
 #include "tessera/llm/tokenizer.h"
 #include "tests/hub/model_folder.h"
 #include "tests/support/errors.h"
@@ -165,18 +166,20 @@ TEST(HubFolder, ConvertsMatricesToTheRequestedType) {
   ModelFolder m = test::folder_of(test::folder_cases[0]);
   test::write_folder(path, m);
   const GgufFile exact = GgufFile::open(path);
-  for (const GgmlType type : {GgmlType::q8_0, GgmlType::q4_0, GgmlType::f16, GgmlType::bf16}) {
+  for (const GgmlType type : {GgmlType::q8_0, GgmlType::q4_0, GgmlType::q4_K, GgmlType::f16, GgmlType::bf16}) {
     const GgufFile file = GgufFile::open(path, type);
     for (const GgufTensor& t : file.tensors()) {
       const std::vector<float> values = floats(exact.data(exact.tensor(t.name)));
-      // Vectors stay f32, and so do matrices whose rows (48 elements) are not whole blocks.
-      const bool converted = t.dims.size() == 2 && t.dims[0] % ggml_type_info(type)->block == 0;
-      ASSERT_EQ(t.type, converted ? type : GgmlType::f32) << t.name;
+      // Vectors stay f32, and so do matrices whose rows (48 elements) are not whole blocks. q4_K becomes q5_0.
+      const GgmlType fitting = type_for_rows(type, t.dims[0]);
+      const bool converted = t.dims.size() == 2 && t.dims[0] % ggml_type_info(fitting)->block == 0 &&
+                             (fitting != GgmlType::f16 || type == GgmlType::f16);
+      ASSERT_EQ(t.type, converted ? fitting : GgmlType::f32) << t.name;
       EXPECT_EQ(file.data(t), ggml_from_float(t.type, values)) << t.name;
     }
     EXPECT_GT(Llama::load(file, cpu).weight_bytes(), 0u);
   }
-  expect_throw<ArgumentError>([&] { GgufFile::open(path, GgmlType::q4_K); }, {path, "q4_K", "q8_0"});
+  expect_throw<ArgumentError>([&] { GgufFile::open(path, GgmlType::iq4_xs); }, {path, "iq4_xs", "q8_0"});
   expect_throw<ArgumentError>([&] { GgufFile::open("models/pgdocs-2m-q8_0.gguf", GgmlType::q8_0); },
                               {"pgdocs", "folder"});
 }

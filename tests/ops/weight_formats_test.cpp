@@ -295,10 +295,10 @@ TEST_P(OnEveryDevice, PackingReadsEachByteOnce) {
 TEST(WeightFormats, WeightOfRejectsFormatsItCannotWrite) {
   const Device cpu{Backend::cpu, 0};
   const Array a = Array::full({2, 256}, 1.5f, DType::f32, cpu);
-  for (const WeightFormat f :
-       {WeightFormat::f32, WeightFormat::f16, WeightFormat::bf16, WeightFormat::q8_0, WeightFormat::q4_0})
+  for (const WeightFormat f : {WeightFormat::f32, WeightFormat::f16, WeightFormat::bf16, WeightFormat::q8_0,
+                               WeightFormat::q4_0, WeightFormat::q5_1, WeightFormat::q4_K, WeightFormat::q6_K})
     EXPECT_NEAR(dequantize(Weight::of(a, f, cpu)).to_vector<float>()[511], 1.5f, 1e-3) << weight_format_name(f);
-  expect_throw<ArgumentError>([&] { Weight::of(a, WeightFormat::q4_K, cpu); }, {"Weight::of", "q4_K", "q4_0"});
+  expect_throw<ArgumentError>([&] { Weight::of(a, WeightFormat::iq4_xs, cpu); }, {"Weight::of", "iq4_xs", "q4_0"});
 }
 
 // Both implementations quantise activations to 8 bits. For K types, llama.cpp uses a scale per 256 values instead of

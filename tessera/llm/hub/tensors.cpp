@@ -10,6 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/llm/architectures.h"
 #include "tessera/llm/ggml_blocks.h"
+#include "tessera/llm/quantize_model.h"
 
 namespace tessera::hub {
 namespace {
@@ -179,8 +180,9 @@ FolderTensors::Converted FolderTensors::convert(const std::string& name, const s
   const bool keeps_type = out.factors != nullptr || (matrix && out.rows > 1);
   GgmlType type = keeps_type ? out.stored : GgmlType::f32;
   const bool fixed = name.ends_with("ffn_gate_inp.weight") || out.stored == GgmlType::mxfp4;
-  if (matrix && out.rows > 1 && weights && !fixed && out.columns % ggml_type_info(*weights)->block == 0)
-    type = *weights;
+  if (matrix && out.rows > 1 && weights && !fixed)
+    if (const GgmlType fitting = type_for_rows(*weights, out.columns); fitting != GgmlType::f16 || fitting == *weights)
+      type = fitting;
   std::vector<std::uint64_t> described{single ? size : out.rows};
   if (matrix) described = {out.columns, out.rows};
   if (of_experts) described.push_back(out.pieces.size());
