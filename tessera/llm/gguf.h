@@ -45,8 +45,8 @@ class GgufFile {
   ///
   /// `path` can also be a folder as downloaded from the Hugging Face hub, with config.json, safetensors files and
   /// tokenizer.json. The result then has the metadata and tensors that llama.cpp's converter would write. Tensors are
-  /// converted while they are read. `weights` is the type of matrices whose rows consist of whole blocks (f32, f16,
-  /// bf16, q8_0 or q4_0; default: as in the files).
+  /// converted while they are read. `weights` is the type of matrices (one of quantizable_types(); default: as in the
+  /// files). Matrices whose rows are no whole blocks get type_for_rows(), or stay as they are.
   ///
   /// Throws the errors of InputFile. Throws FormatError if a file is invalid, parts are missing, or `path` is not part
   /// 1; the message lists the missing parts or the path of part 1. Throws FormatError if the model of a folder is not

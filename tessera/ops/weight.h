@@ -90,8 +90,8 @@ class Weight {
   static Weight pack(WeightFormat format, std::uint64_t bytes, const Read& read, std::int64_t rows,
                      std::int64_t columns, WeightMemory& memory, std::string label = {});
 
-  /// Quantises a matrix (rows, columns) on the host, with ggml's rounding, and packs it for `device`. Throws
-  /// ArgumentError for formats other than f32, f16, bf16, q8_0 and q4_0. Throws ShapeError if `matrix` is not
+  /// Quantises a matrix (rows, columns) on the host, as quantize() of weight_blocks.h, and packs it for `device`. Throws
+  /// ArgumentError for formats that can only be read from files. Throws ShapeError if `matrix` is not
   /// two-dimensional, or if a row is not a whole number of blocks.
   static Weight of(const Array& matrix, WeightFormat format, Device device, std::string label = {});
 
