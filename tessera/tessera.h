@@ -12,6 +12,7 @@
 #include "tessera/array/functions.h"
 #include "tessera/array/generator.h"
 #include "tessera/array/move.h"
+#include "tessera/array/npy.h"
 #include "tessera/array/observer.h"
 #include "tessera/array/prefetch.h"
 #include "tessera/array/rearrange.h"

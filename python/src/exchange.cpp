@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "core.h"
+#include "tessera/array/npy.h"
 #include "tessera/array/dlpack.h"
 #include "tessera/base/error.h"
 
@@ -243,6 +244,13 @@ void define_exchange(py::module_& m) {
   m.def("load_npy", [](const std::string& path, const py::object& device) {
     const auto to = optional_device(device);
     return without_gil([&] { return load_npy(path, to); });
+  });
+  m.def("map_npy", [](const std::string& path) { return without_gil([&] { return NpyFile::open(path).map(); }); });
+  m.def("save_npz", [](const std::string& path, const std::vector<std::pair<std::string, Array>>& arrays,
+                       bool compress) { without_gil([&] { save_npz(path, arrays, compress); }); });
+  m.def("load_npz", [](const std::string& path, const py::object& device) {
+    const auto to = optional_device(device);
+    return without_gil([&] { return load_npz(path, to); });
   });
 }
 

@@ -1293,9 +1293,34 @@ def save(x: Array, path: str, /) -> None:
     _core.save_npy(x, str(path))
 
 
-def load(path: str, /, *, device: Any = None) -> Array:
-    """Reads a NumPy .npy file. Raises MissingFile if it does not exist, and FormatError if it is invalid."""
-    return reading(path, lambda: _core.load_npy(str(path), device))
+def load(path: str, /, *, device: Any = None, mmap: bool = False) -> Array | dict[str, Array]:
+    """Reads a NumPy file: an array from .npy, or a dict of arrays from .npz. With `mmap`, a .npy file becomes an array of
+    the CPU whose elements are read when they are first used; writes change the array, and not the file. Raises MissingFile
+    if the file does not exist, and FormatError if it is invalid."""
+    if str(path).endswith(".npz"):
+        return reading(path, lambda: _core.load_npz(str(path), device))
+    if mmap and device is not None:
+        raise TypeError("[load] mapped arrays are on the CPU: omit device, and call .to(device)")
+    return reading(path, lambda: _core.map_npy(str(path)) if mmap else _core.load_npy(str(path), device))
+
+
+def savez(path: str, /, *arrays: Array, **named: Array) -> None:
+    """Writes a NumPy .npz file with several arrays. Arrays without a name are called arr_0, arr_1, and so on."""
+    _save_npz("savez", path, arrays, named, False)
+
+
+def savez_compressed(path: str, /, *arrays: Array, **named: Array) -> None:
+    """Like savez, but compresses each array (needs zlib)."""
+    _save_npz("savez_compressed", path, arrays, named, True)
+
+
+def _save_npz(name: str, path: str, arrays: tuple[Array, ...], named: dict[str, Array], compress: bool) -> None:
+    pairs = [(f"arr_{i}", x) for i, x in enumerate(arrays)] + list(named.items())
+    for key, x in pairs:
+        if not isinstance(x, Array):
+            raise TypeError(f"[{name}] '{key}' must be an Array, not {type(x).__name__}")
+    check_folder(name, path)
+    _core.save_npz(str(path), pairs, compress)
 
 
 def to_device(x: Array, device: Any, /) -> Array:

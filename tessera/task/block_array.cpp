@@ -4,10 +4,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <map>
+#include <optional>
+#include <span>
+#include <string_view>
 
 #include "tessera/array/functions.h"
 #include "tessera/array/generator.h"
+#include "tessera/array/host_bytes.h"
+#include "tessera/array/npy.h"
+#include "tessera/array/npy_source.h"
+#include "tessera/base/os/atomic_file.h"
 #include "tessera/task/block_access.h"
 
 namespace tessera {
@@ -199,6 +207,12 @@ BlockArray BlockArray::from(const Array& array, Shape tile, const Scope& scope, 
               });
 }
 
+BlockArray BlockArray::load_npy(const std::string& path, Shape tile, const Scope& scope, const Distribution& by) {
+  const NpyFile file = NpyFile::open(path);
+  return made(file.shape(), std::move(tile), file.dtype(), scope, by,
+              [&](const Shape&, const Shape& origin, const Shape& extent) { return file.load(origin, extent); });
+}
+
 // --- Properties
 
 Tile BlockArray::tile(const Shape& index) const {
@@ -317,6 +331,46 @@ Array BlockArray::gather(std::optional<Device> device) const {
     to.assign(t.array().to(where));
   }
   return out;
+}
+
+void BlockArray::save_npy(const std::string& path) const {
+  // If rank 0 cannot write, it still takes part in the remaining exchanges, and then tells the other ranks.
+  std::exception_ptr error;
+  std::vector<std::byte> text;
+  std::optional<os::AtomicFile> file;
+  const auto write = [&](auto&& f) {
+    if ((ranks_ && ranks_->messages().rank() != 0) || error) return;
+    try {
+      f();
+    } catch (const std::exception& e) {
+      error = std::current_exception();
+      const auto bytes = std::as_bytes(std::span(std::string_view(e.what())));
+      text.assign(bytes.begin(), bytes.end());
+    }
+  };
+  write([&] {
+    file.emplace(path);
+    file->write(detail::npy_header(dtype_, shape_));
+  });
+  const std::int64_t rows = shape_.empty() ? 1 : shape_[0], step = shape_.empty() ? 1 : tile_[0];
+  for (std::int64_t row = 0; row < rows; row += step) {
+    Shape begin(shape_.size(), 0), end = shape_;
+    if (!shape_.empty()) begin[0] = row, end[0] = std::min(row + step, rows);
+    const Array strip = (shape_.empty() ? *this : slice(begin, end)).gather(Device{Backend::cpu, 0});
+    write([&] {
+      std::string bytes;
+      detail::append_bytes(bytes, strip);
+      file->write(bytes);
+    });
+  }
+  write([&] { file->commit(); });
+  if (ranks_) ranks_->messages().broadcast(text, 0);
+  if (error) std::rethrow_exception(error);
+  if (!text.empty())
+    fail<ArgumentError>({.operation = "save_npy",
+                         .with = {{"file", path}},
+                         .wrong = "rank 0 cannot write the file: " +
+                                  std::string(reinterpret_cast<const char*>(text.data()), text.size())});
 }
 
 BlockArray BlockArray::to(const Scope& scope, const Distribution& by) const {

@@ -144,6 +144,10 @@ class BlockArray {
   /// Creates a block array and copies the elements of `array`.
   static BlockArray from(const Array& array, Shape tile, const Scope& scope = current_scope(),
                          const Distribution& distribution = {});
+  /// Creates a block array from a .npy file. Each tile is read alone, so the file may be larger than the memory of the
+  /// host or of a rank. Throws the errors of NpyFile.
+  static BlockArray load_npy(const std::string& path, Shape tile, const Scope& scope = current_scope(),
+                             const Distribution& distribution = {});
 
   // Properties.
   /// The extents.
@@ -171,6 +175,10 @@ class BlockArray {
   // Conversions and copies.
   Array gather(std::optional<Device> device = {}) const;  ///< Copies the elements to one array, by default on
                                                           ///< current_device(). Over ranks, to an array on each rank.
+  /// Writes a .npy file, as save_npy of an array, but with one row of tiles in memory at a time. Over ranks, all ranks
+  /// call it, rank 0 writes, and the file is complete when the function returns. If rank 0 cannot write it, all ranks
+  /// throw ArgumentError.
+  void save_npy(const std::string& path) const;
   /// Returns a copy with the same tile shape on the devices of `scope`.
   BlockArray to(const Scope& scope, const Distribution& distribution = {}) const;
   BlockArray retile(Shape tile) const;  ///< Returns a copy with a different tile shape on the same devices.

@@ -412,7 +412,7 @@ TEST_P(OnEveryDevice, RoundTripsNpyFiles) {
     load_npy(folder.string());
     ADD_FAILURE() << "no error for a folder";
   } catch (const ArgumentError& e) {
-    EXPECT_NE(std::string(e.what()).find("file = " + folder.string()), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("path = " + folder.string()), std::string::npos) << e.what();
   }
   std::filesystem::remove_all(folder);
   EXPECT_THROW(load_npy(path), ArgumentError);

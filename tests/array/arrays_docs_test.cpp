@@ -217,6 +217,18 @@ Array weight = file.load("layers.0.weight");
 
     EXPECT_EQ(weight.to_vector<float>(), std::vector<float>(32, 1));
   }
+  {
+save_npz("weights.npz", {{"w", Array::ones({2, 3})}, {"b", Array::zeros({3})}});
+std::map<std::string, Array> arrays = load_npz("weights.npz");
+save_npy(Array::arange(1'000'000).reshape({1000, 1000}), "large.npy");
+NpyFile large = NpyFile::open("large.npy");
+Array rows = large.load({10, 0}, {5, 1000});  // rows 10 to 14
+Array mapped = large.map();
+
+    EXPECT_EQ(arrays.at("w").shape(), (Shape{2, 3}));
+    EXPECT_EQ(rows.shape(), (Shape{5, 1000}));
+    EXPECT_EQ(mapped.slice(0, 10, 15).to_vector<float>(), rows.to_vector<float>());
+  }
   std::filesystem::current_path(before);
 }
 

@@ -14,6 +14,7 @@
 #include "tessera/task/block_access.h"
 #include "tessera/task/trace.h"
 #include "tests/dist/worlds.h"
+#include "tests/support/folder.h"
 #include "tests/task/trace_events.h"
 
 using namespace tessera;
@@ -77,6 +78,19 @@ TEST(RankBlocks, FactoriesAndCopies) {
                               BlockArray::identity(9, {4, 4}, DType::f64, s).gather(),
                               BlockArray::zeros({0, 4}, {2, 2}, DType::f32, s).gather(),
                               BlockArray::ones({}, {}, DType::f32, s).gather()};
+  });
+}
+
+TEST(RankBlocks, FilesAreWrittenByRankZero) {
+  const test::Folder folder;
+  const std::string path = folder / "a.npy";
+  expect_same_bits([&](const Scope& s) {
+    BlockArray::random_normal({23, 17}, {5, 4}, 7, s).save_npy(path);
+    const BlockArray a = BlockArray::load_npy(path, {6, 7}, s);
+    const Array whole = a.gather();  // all ranks have read their tiles
+    BlockArray::zeros({0, 4}, {2, 2}, DType::f32, s).save_npy(path);
+    EXPECT_THROW(a.save_npy("/dev/full"), ArgumentError);
+    return std::vector<Array>{whole, load_npy(path)};
   });
 }
 

@@ -656,6 +656,24 @@ class Functions(unittest.TestCase):
             self.assertEqual(os.listdir(folder), ["x.npy"])
             with self.assertRaisesRegex(TypeError, r"save\(array, path\)"):
                 ts.save(path, ts.arange(4))
+            mapped = ts.load(path, mmap=True)
+            mapped += 1
+            self.assertEqual((mapped.tolist(), ts.load(path).tolist()), ([1, 2, 3, 4], [0, 1, 2, 3]))
+            with self.assertRaisesRegex(TypeError, "omit device"):
+                ts.load(path, mmap=True, device="cpu")
+            archive, theirs = os.path.join(folder, "x.npz"), os.path.join(folder, "y.npz")
+            for save, numpy_save in ((ts.savez, np.savez), (ts.savez_compressed, np.savez_compressed)):
+                save(archive, ts.arange(4), weight=ts.ones((2, 3), dtype=ts.float64))
+                with np.load(archive) as read:
+                    self.assertEqual(sorted(read.files), ["arr_0", "weight"])
+                    self.assertEqual(read["arr_0"].tolist(), [0, 1, 2, 3])
+                    self.assertEqual((read["weight"].dtype, read["weight"].shape), (np.float64, (2, 3)))
+                numpy_save(theirs, np.arange(4), weight=np.asfortranarray(np.arange(6.0).reshape(2, 3)))
+                read = ts.load(theirs)
+                self.assertEqual(read["weight"].tolist(), [[0, 1, 2], [3, 4, 5]])
+                self.assertEqual(read["arr_0"].tolist(), [0, 1, 2, 3])
+            with self.assertRaisesRegex(TypeError, "'a' must be an Array, not list"):
+                ts.savez(archive, a=[1])
             with open(path, "w") as file:
                 file.write("no array")
             with self.assertRaises(ts.FormatError):

@@ -9,10 +9,12 @@
 #include <functional>
 
 #include "tessera/array/functions.h"
+#include "tessera/array/npy.h"
 #include "tessera/ops/linear_algebra.h"
 #include "tessera/ops/product.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
+#include "tests/support/folder.h"
 
 namespace tessera {
 namespace {
@@ -45,6 +47,30 @@ TEST_P(OnEveryDevice, FactoriesDoNotDependOnTilingOrScope) {
       const BlockArray eye = BlockArray::identity(9, {tile[0], tile[1]}, DType::f32, scope);
       for (std::size_t i = 0; i < 81; ++i) EXPECT_EQ(values_of(eye)[i], i % 10 == 0 ? 1 : 0);
     }
+}
+
+TEST_P(OnEveryDevice, FilesDoNotDependOnTilingOrScope) {
+  const DeviceScope there(Device{});
+  const test::Folder folder;
+  const std::string path = folder / "a.npy", again = folder / "b.npy";
+  const auto text_of = [](const std::string& of) {
+    std::ifstream in(of, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  for (const Shape& shape : {Shape{7, 9}, {0, 3}, {5}, {}}) {
+    const Array a = Array::arange(element_count(shape)).reshape(shape);
+    save_npy(a, path);
+    for (const Scope& scope : scopes())
+      for (const std::int64_t tile : {2, 4, 20}) {
+        const BlockArray b = BlockArray::load_npy(path, Shape(shape.size(), tile), scope);
+        EXPECT_EQ(values_of(b), a.to_vector<float>()) << to_string(shape);
+        b.save_npy(again);
+        EXPECT_EQ(text_of(again), text_of(path)) << to_string(shape);
+      }
+  }
+  expect_throw<ShapeError>([&] { BlockArray::load_npy(path, {2}); }, {"tile"});
+  expect_throw<ArgumentError>([&] { BlockArray::load_npy(folder / "c.npy", {2}); }, {"c.npy", "does not exist"});
+  EXPECT_THROW(BlockArray::ones({3}, {2}).save_npy("/dev/full"), ArgumentError);
 }
 
 TEST_P(OnEveryDevice, GatherRetileSliceAndAssignMatchArrays) {

@@ -2,6 +2,7 @@
 #include "tessera/base/os/input_file.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -100,6 +101,16 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> to) const {
     to = to.subspan(static_cast<std::size_t>(n));
     offset += static_cast<std::uint64_t>(n);
   }
+}
+
+std::shared_ptr<void> InputFile::map() const {
+  void* const data =
+      ::mmap(nullptr, static_cast<std::size_t>(size_), PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor_, 0);
+  if (data == MAP_FAILED)
+    fail<DeviceError>({.operation = "map file",
+                       .with = {{"path", path_}, {"bytes", std::to_string(size_)}},
+                       .wrong = "the system reported an error: " + std::generic_category().message(errno)});
+  return {data, [size = static_cast<std::size_t>(size_)](void* p) { ::munmap(p, size); }};
 }
 
 void InputFile::close() noexcept {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -27,6 +28,10 @@ class InputFile {
   /// Fills `to` with the bytes starting at `offset`. Throws FormatError with the path and the current size if the file
   /// is too short. Throws DeviceError if the system fails to read it.
   void read(std::uint64_t offset, std::span<std::byte> to) const;
+  /// Maps the whole file into memory, privately: writes to the memory do not change the file. The mapping exists until
+  /// the last copy of the pointer is destroyed, also without this object. Throws DeviceError if the system cannot map
+  /// it.
+  std::shared_ptr<void> map() const;
 
  private:
   void close() noexcept;
