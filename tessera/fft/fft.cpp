@@ -92,6 +92,7 @@ Complex resized(const Complex& z, int axis, std::int64_t n) {
 
 Attributes no_attributes() { return {}; }
 
+Norm opposite(Norm norm) { return norm == Norm::ortho ? norm : norm == Norm::forward ? Norm::backward : Norm::forward; }
 Direction opposite(Direction d) { return d == Direction::forward ? Direction::inverse : Direction::forward; }
 
 /// The adjoint of one part of a complex result, as a complex number.
@@ -183,8 +184,9 @@ Complex transformed(const char* name, Complex x, const std::optional<Shape>& siz
   return finished(operation, x, all);
 }
 
+/// The result of ihfft is the conjugate.
 Complex transformed_real(const char* name, const Array& x, const std::optional<Shape>& sizes, std::vector<int> axes,
-                         Norm norm) {
+                         Norm norm, bool conjugate = false) {
   const Operation operation(name, x);
   check_real(name, x.dtype());
   const Axes all = axes_of(name, x.shape(), sizes, std::move(axes));
@@ -193,13 +195,15 @@ Complex transformed_real(const char* name, const Array& x, const std::optional<S
                                             scale_of(all.sizes, norm, Direction::forward));
   for (std::size_t i = all.axes.size() - 1; i-- > 0;)
     y = differentiable_transform(resized(y, all.axes[i], all.sizes[i]), all.axes[i], Direction::forward, 1);
-  return finished(operation, y, all);
+  return finished(operation, conjugate ? conj(y) : y, all);
 }
 
+/// The operand of hfft is conjugated first.
 Array transformed_to_real(const char* name, Complex x, const std::optional<Shape>& sizes, std::vector<int> axes,
-                          Norm norm) {
+                          Norm norm, bool conjugate = false) {
   const Operation operation(name, x.real, x.imag);
   check_real(name, x.dtype());
+  if (conjugate) x = conj(x);
   const Axes all = axes_of(name, x.shape(), sizes, std::move(axes), true);
   for (std::size_t i = 0; i + 1 < all.axes.size(); ++i)
     x = differentiable_transform(resized(x, all.axes[i], all.sizes[i]), all.axes[i], Direction::inverse, 1);
@@ -257,6 +261,12 @@ Complex rfft(const Array& x, std::optional<std::int64_t> n, int axis, Norm norm)
 }
 Array irfft(const Complex& x, std::optional<std::int64_t> n, int axis, Norm norm) {
   return transformed_to_real("fft::irfft", x, size_of(n), {axis}, norm);
+}
+Array hfft(const Complex& x, std::optional<std::int64_t> n, int axis, Norm norm) {
+  return transformed_to_real("fft::hfft", x, size_of(n), {axis}, opposite(norm), true);
+}
+Complex ihfft(const Array& x, std::optional<std::int64_t> n, int axis, Norm norm) {
+  return transformed_real("fft::ihfft", x, size_of(n), {axis}, opposite(norm), true);
 }
 Complex fftn(const Complex& x, const std::optional<Shape>& sizes, std::vector<int> axes, Norm norm) {
   return transformed("fft::fftn", x, sizes, std::move(axes), norm, Direction::forward);

@@ -33,6 +33,12 @@ Complex rfft(const Array& x, std::optional<std::int64_t> n = {}, int axis = -1, 
 /// of the first element, and for even n of the last one, are not used.
 Array irfft(const Complex& x, std::optional<std::int64_t> n = {}, int axis = -1, Norm norm = Norm::backward);
 
+/// The transform of a spectrum that is the conjugate of its mirror image: n real numbers (by default 2 (m - 1), where m
+/// is the extent of the axis). `x` has the elements 0 to n / 2. Equals irfft of the conjugate without its division.
+Array hfft(const Complex& x, std::optional<std::int64_t> n = {}, int axis = -1, Norm norm = Norm::backward);
+/// The inverse of hfft: the conjugate of rfft(x), divided by n.
+Complex ihfft(const Array& x, std::optional<std::int64_t> n = {}, int axis = -1, Norm norm = Norm::backward);
+
 /// The transform along several axes (all if empty). `sizes` are the lengths along these axes.
 Complex fftn(const Complex& x, const std::optional<Shape>& sizes = {}, std::vector<int> axes = {},
              Norm norm = Norm::backward);

@@ -234,6 +234,7 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
       {"vecdot", "linalg::vecdot", 2, [=] { linalg::vecdot(a, row); }},
       {"irfft", "fft::irfft", 2, [=] { fft::irfft(Complex(a, a)); }},
       {"irfftn", "fft::irfftn", 2, [=] { fft::irfftn(Complex(a, a)); }},
+      {"hfft", "fft::hfft", 2, [=] { fft::hfft(Complex(a, a)); }},
       {"fftshift", "fft::fftshift", 1, [=] { fft::fftshift(a); }},
       {"ifftshift", "fft::ifftshift", 1, [=] { fft::ifftshift(a); }},
       {"fftfreq", "fft::fftfreq", 0, [] { fft::fftfreq(4); }},
@@ -416,8 +417,8 @@ const std::set<std::string> with_gradient = {
     "stddev", "logsumexp", "conv2d", "moveaxis", "swapaxes", "diag", "trace", "roll", "repeat", "tile", "diff",
     "meshgrid", "median", "quantile", "nansum", "nanmean", "nanmax", "nanmin", "interpolate", "topk", "einsum",
     "tensordot", "kron", "outer", "cumprod", "cummax", "cummin", "prod", "nanprod", "convolve", "eigvalsh", "irfft",
-    "irfftn", "fftshift", "ifftshift", "angle", "matrix_power", "matrix_norm", "vector_norm", "cond", "cross", "vecdot",
-    "matrix_transpose", "random_multivariate_normal"};
+    "irfftn", "hfft", "fftshift", "ifftshift", "angle", "matrix_power", "matrix_norm", "vector_norm", "cond", "cross",
+    "vecdot", "matrix_transpose", "random_multivariate_normal"};
 const std::map<std::string, const char*> without_gradient = {
     {"floor", "it is zero"},
     {"ceil", "it is zero"},

@@ -201,6 +201,39 @@ TEST_P(Fft, HalfSpectrumOfRealNumbersIsThatOfComplexOnes) {
             allowed(DType::f32, 1 << 16));
 }
 
+TEST_P(Fft, HermitianSignalsHaveRealSpectra) {
+  for (const DType t : dtypes())
+    for (const std::int64_t n : {2, 9, 12}) {
+      if (is_slow() && n == 9) continue;
+      const auto size = static_cast<std::size_t>(n);
+      const double limit = 2 * allowed(t, static_cast<double>(n));
+      // The whole signal from the elements of its first half.
+      const Complex half = numbers({n / 2 + 1}, t);
+      Numbers whole(size);
+      const Numbers first = numbers_of(half);
+      for (std::size_t i = 0; i < first.size(); ++i) whole[(size - i) % size] = std::conj(first[i]);
+      for (std::size_t i = 0; i < first.size(); ++i) whole[i] = first[i];
+      whole[0] = whole[0].real();
+      if (n % 2 == 0) whole[size / 2] = whole[size / 2].real();
+      const double n_float = static_cast<double>(n);
+      for (const auto& [norm, scale] : {std::pair(Norm::backward, 1.), std::pair(Norm::ortho, 1 / std::sqrt(n_float)),
+                                        std::pair(Norm::forward, 1 / n_float)}) {
+        const Array y = fft::hfft(half, n, -1, norm);
+        EXPECT_EQ(y.shape(), Shape({n}));
+        EXPECT_LE(error_of(numbers_of(Complex(y)), reference(whole, {n}, 0, -1, scale)), limit) << n;
+        const Array r = reals({n}, t);
+        const Complex z = fft::ihfft(r, {}, -1, norm);
+        Numbers want = reference(numbers_of(Complex(r)), {n}, 0, 1, 1 / (scale * n_float));
+        want.resize(static_cast<std::size_t>(n / 2 + 1));
+        EXPECT_LE(error_of(numbers_of(z), want), limit) << n;
+        EXPECT_LE(error_of(numbers_of(Complex(fft::hfft(z, n, -1, norm))), numbers_of(Complex(r))), limit) << n;
+      }
+    }
+  EXPECT_EQ(fft::hfft(numbers({3, 4}, DType::f32)).shape(), Shape({3, 6}));
+  EXPECT_EQ(fft::hfft(numbers({3, 4}, DType::f32), {}, 0).shape(), Shape({4, 4}));
+  EXPECT_EQ(fft::ihfft(reals({3, 4}, DType::f32), 8).shape(), Shape({3, 5}));
+}
+
 TEST_P(Fft, SeveralAxesAreTransformedOneAfterAnother) {
   const DType t = DType::f32;
   const Shape shape{4, 6, 5};
@@ -279,6 +312,8 @@ TEST_P(Fft, AdjointOfEachFunctionHasTheSameInnerProduct) {
       {"irfft", to_real([](const Complex& z) { return fft::irfft(z); })},
       {"irfft of 9", to_real([](const Complex& z) { return fft::irfft(z, 9, 0); })},
       {"irfftn", to_real([](const Complex& z) { return fft::irfftn(z); })},
+      {"hfft", to_real([](const Complex& z) { return fft::hfft(z, {}, -1, Norm::ortho); })},
+      {"ihfft", only_real([](const Array& x) { return fft::ihfft(x, {}, 0); })},
       {"fftshift", [](const Complex& z) { return fft::fftshift(z); }},
   };
   const Shape shape{4, 6};
@@ -323,6 +358,8 @@ TEST_P(Fft, RejectsInvalidArguments) {
   expect_throw<ShapeError>([&] { fft::fftn(x, Shape{2}, {0, 1}); }, {"fft::fftn", "sizes"});
   expect_throw<DtypeError>([&] { fft::rfft(Array::arange(4, 0, 1, DType::i32)); }, {"fft::rfft", "i32", "astype"});
   expect_throw<DtypeError>([&] { fft::fft(Array::ones({4}, DType::f16)); }, {"fft::fft", "f16"});
+  expect_throw<ArgumentError>([&] { fft::hfft(Array::ones({1})); }, {"fft::hfft", "less than 1"});
+  expect_throw<DtypeError>([&] { fft::ihfft(Array::ones({4}, DType::i32)); }, {"fft::ihfft", "i32"});
   expect_throw<ArgumentError>([&] { fft::fftfreq(0); }, {"fft::fftfreq"});
   expect_throw<ArgumentError>([&] { fft::rfftfreq(4, 0); }, {"fft::rfftfreq", "spacing"});
 }
