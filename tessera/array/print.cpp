@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formats arrays in NumPy's layout.
+#include "tessera/array/print.h"
+
 #include <algorithm>
-#include <memory>
 
 #include <fmt/format.h>
 
-#include "tessera/array/array.h"
 #include "tessera/ir/print.h"
 #include "tessera/ir/semantics.h"
 
@@ -17,45 +16,30 @@ constexpr std::int64_t whole_limit = 1000, edge = 3;
 
 class Printer {
  public:
-  Printer(const Array& a, const std::byte* data) : a_(a), data_(data), summary_(a.size() > whole_limit) {}
+  Printer(const Shape& shape, const detail::ElementText& element)
+      : shape_(shape), element_(element), summary_(element_count(shape) > whole_limit) {}
 
   std::string run() {
     // The first pass determines the width of the widest number, to which all numbers are padded.
-    visit(0, 0, [&](std::int64_t i) { width_ = std::max(width_, number(i).size()); });
+    visit(0, 0, [&](std::int64_t i) { width_ = std::max(width_, element_(i).size()); });
     return "array(" + dimension(0, 0, 6);
   }
 
  private:
-  std::string number(std::int64_t i) const {
-    const DType t = a_.dtype();
-    return ir::with_compute_type(t, [&](auto tag) -> std::string {
-      using T = decltype(tag);
-      std::uint64_t bits = 0;
-      std::copy_n(data_ + static_cast<std::size_t>(i) * dtype_size(t), dtype_size(t),
-                  reinterpret_cast<std::byte*>(&bits));
-      const T v = ir::from_bits<T>(t, bits);
-      if constexpr (std::is_same_v<T, bool>)
-        return v ? "true" : "false";
-      else if constexpr (std::is_floating_point_v<T>)
-        return ir::print_float(v, t == DType::f64 ? 15 : 6);
-      else
-        return fmt::format("{}", +v);
-    });
-  }
   // Calls f with the linear position of each element that is printed.
   template <class F>
   void visit(std::size_t d, std::int64_t base, F&& f) const {
-    if (d == a_.shape().size()) return f(base);
-    const std::int64_t n = a_.shape()[d];
+    if (d == shape_.size()) return f(base);
+    const std::int64_t n = shape_[d];
     for (std::int64_t i = 0; i < n; ++i) {
       if (summary_ && n > 2 * edge && i == edge) i = n - edge;
       visit(d + 1, base * n + i, f);
     }
   }
   std::string dimension(std::size_t d, std::int64_t base, std::size_t indent) const {
-    if (d == a_.shape().size()) return fmt::format("{:>{}}", number(base), width_);
-    const std::int64_t n = a_.shape()[d];
-    const bool last = d + 1 == a_.shape().size();
+    if (d == shape_.size()) return fmt::format("{:>{}}", element_(base), width_);
+    const std::int64_t n = shape_[d];
+    const bool last = d + 1 == shape_.size();
     const std::string separator = last ? ", " : ",\n" + std::string(indent + 1, ' ');
     std::string out = "[";
     for (std::int64_t i = 0; i < n; ++i) {
@@ -69,23 +53,45 @@ class Printer {
     return out + "]";
   }
 
-  const Array& a_;
-  const std::byte* data_;
+  const Shape& shape_;
+  const detail::ElementText& element_;
   bool summary_;
   std::size_t width_ = 0;
 };
 
 }  // namespace
 
+detail::HostElements::HostElements(const Array& a) : dtype_(a.dtype()), data_(new std::byte[a.bytes() + 8]) {
+  if (a.size() > 0) a.download(data_.get());
+}
+
+std::string detail::HostElements::text(std::int64_t i) const {
+  return ir::with_compute_type(dtype_, [&](auto tag) -> std::string {
+    using T = decltype(tag);
+    std::uint64_t bits = 0;
+    std::copy_n(data_.get() + static_cast<std::size_t>(i) * dtype_size(dtype_), dtype_size(dtype_),
+                reinterpret_cast<std::byte*>(&bits));
+    const T v = ir::from_bits<T>(dtype_, bits);
+    if constexpr (std::is_same_v<T, bool>)
+      return v ? "true" : "false";
+    else if constexpr (std::is_floating_point_v<T>)
+      return ir::print_float(v, dtype_ == DType::f64 ? 15 : 6);
+    else
+      return fmt::format("{}", +v);
+  });
+}
+
+std::string detail::array_text(const Shape& shape, const ElementText& element, const std::string& kind) {
+  const std::int64_t size = element_count(shape);
+  const std::string elements = size == 0 ? "array([]" : Printer(shape, element).run();
+  return elements + (size == 0 || size > whole_limit ? ", shape=" + to_string(shape) : "") + ", " + kind + ")";
+}
+
 std::string to_string(const Array& a) {
-  if (a.size() == 0)
-    return "array([], shape=" + to_string(a.shape()) + ", " + std::string(dtype_name(a.dtype())) + ", " +
-           to_string(a.device()) + ")";
-  std::unique_ptr<std::byte[]> data(new std::byte[a.bytes() + 8]);
-  a.download(data.get());
-  const std::string shape = a.size() > whole_limit ? ", shape=" + to_string(a.shape()) : "";
-  return Printer(a, data.get()).run() + shape + ", " + std::string(dtype_name(a.dtype())) + ", " +
-         to_string(a.device()) + ")";
+  const detail::HostElements elements(a);
+  return detail::array_text(
+      a.shape(), [&](std::int64_t i) { return elements.text(i); },
+      std::string(dtype_name(a.dtype())) + ", " + to_string(a.device()));
 }
 
 }  // namespace tessera

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/fft/complex.h"
 
+#include <cmath>
+#include <limits>
+#include <memory>
+
+#include "tessera/array/print.h"
+
 namespace tessera {
 
 namespace {
@@ -15,9 +21,12 @@ void check_float(const Array& part) {
                       .remedy = "Convert the array with astype"});
 }
 
-/// a + sign * b, where a missing operand is zero. The result has the shape and dtype of `like`. One operand is an
-/// array.
+/// a + sign * b, where a missing operand is zero. The result has the shape and dtype of `like`.
 Array combined(const Part& a, const Part& b, int sign, const Array& like) {
+  const auto is_array = [](const Part& p) { return p && p->is_array(); };
+  const auto value = [](const Part& p) { return p ? p->value() : 0; };
+  if (!is_array(a) && !is_array(b))
+    return Array::full({}, value(a) + sign * value(b), like.dtype(), like.device()).broadcast_to(like.shape());
   Array out = a && b ? (sign > 0 ? *a + *b : *a - *b) : a ? 0 + *a : sign * *b;
   out = out.astype(like.dtype());
   return out.shape() == like.shape() ? out : out.broadcast_to(like.shape());
@@ -82,6 +91,39 @@ Complex detail::complex_quotient(const ComplexOperand& a, const ComplexOperand& 
   return {(a.real() * tx + *a.imag() * ty) / d, (*a.imag() * tx - a.real() * ty) / d};
 }
 
+Array detail::complex_equal(const ComplexOperand& a, const ComplexOperand& b) {
+  const Array real = a.real() == b.real();
+  if (!a.imag() && !b.imag()) return real;
+  if (a.imag() && b.imag()) return real & (*a.imag() == *b.imag());
+  const ArrayOperand& only = a.imag() ? *a.imag() : *b.imag();
+  return only.is_array() ? real & (only == 0) : real & (only.value() == 0);
+}
+
+Complex detail::complex_power(const ComplexOperand& a, const ComplexOperand& b) {
+  constexpr double most_products = 64;
+  const double exponent = b.real().value();
+  if (!b.imag() && !b.real().is_array() && a.imag() && a.imag()->is_array() && std::abs(exponent) <= most_products &&
+      exponent == std::trunc(exponent)) {
+    Complex square = 0 + Complex(a.real().array(), a.imag()->array());
+    if (exponent < 0) square = 1 / square;
+    std::optional<Complex> product;
+    for (auto n = static_cast<unsigned>(std::abs(exponent)); n > 0; n >>= 1) {
+      if (n & 1) product = product ? *product * square : square;
+      if (n > 1) square = square * square;
+    }
+    if (!product) return Complex(Array::ones(square.shape(), square.dtype(), square.device()));
+    return *product;
+  }
+  const Array& like = (a.real().is_array() ? a.real() : b.real()).array();
+  const Complex zero(Array::zeros({}, is_float(like.dtype()) ? like.dtype() : DType::f32, like.device()));
+  const Complex base = zero + a, power = zero + b, value = exp(power * log(base));
+  constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+  const Array at_zero = base == 0, none = power == 0, positive = power.real > 0;
+  return {where(at_zero, where(none, 1.0, where(positive, 0.0, Array::full({}, nan, value.dtype(), like.device()))),
+                value.real),
+          where(at_zero, where(none | positive, 0.0, Array::full({}, nan, value.dtype(), like.device())), value.imag)};
+}
+
 Complex conj(const Complex& z) { return {z.real, -z.imag}; }
 Array abs(const Complex& z) { return hypot(z.real, z.imag); }
 Array angle(const Complex& z) { return atan2(z.imag, z.real); }
@@ -90,5 +132,28 @@ Complex exp(const Complex& z) {
   return {size * cos(z.imag), size * sin(z.imag)};
 }
 Complex log(const Complex& z) { return {log(abs(z)), angle(z)}; }
+Complex sqrt(const Complex& z) {
+  // The larger part of the result has no cancellation; the other follows from the product 2 re im = z.imag.
+  const Array larger = sqrt(0.5 * abs(z) + 0.5 * abs(z.real));
+  const Array smaller = where(larger == 0, z.imag, 0.5 * z.imag / larger);
+  const Array right = z.real >= 0;
+  return {where(right, larger, abs(smaller)), where(right, smaller, copysign(larger, z.imag))};
+}
+
+std::string to_string(const Complex& z) {
+  const DType t = z.dtype();
+  std::string kind(t == DType::f32 ? "complex64" : t == DType::f64 ? "complex128" : "complex ");
+  if (t != DType::f32 && t != DType::f64) kind += dtype_name(t);
+  kind += ", " + to_string(z.device());
+  eval({z.real, z.imag});
+  const detail::HostElements real(z.real), imag(z.imag);
+  return detail::array_text(
+      z.shape(),
+      [&](std::int64_t i) {
+        const std::string im = imag.text(i);
+        return real.text(i) + (im.starts_with('-') ? "" : "+") + im + "j";
+      },
+      kind);
+}
 
 }  // namespace tessera

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -30,6 +31,8 @@ Complex complex_sum(const ComplexOperand& a, const ComplexOperand& b);
 Complex complex_difference(const ComplexOperand& a, const ComplexOperand& b);
 Complex complex_product(const ComplexOperand& a, const ComplexOperand& b);
 Complex complex_quotient(const ComplexOperand& a, const ComplexOperand& b);
+Complex complex_power(const ComplexOperand& a, const ComplexOperand& b);
+Array complex_equal(const ComplexOperand& a, const ComplexOperand& b);
 }  // namespace detail
 
 /// An operand of complex arithmetic: a Complex, an Array, a std::complex or a number. Arrays are referenced and must
@@ -46,6 +49,9 @@ class ComplexOperand {
   /// A complex number.
   template <detail::ComplexNumber T>
   ComplexOperand(const T& z) : real_(z.real()), imag_(z.imag()) {}
+  /// The parts as arrays or numbers. An empty imaginary part is zero.
+  ComplexOperand(ArrayOperand real, std::optional<ArrayOperand> imag)
+      : real_(std::move(real)), imag_(std::move(imag)) {}
 
   const ArrayOperand& real() const { return real_; }                 ///< The real part.
   const std::optional<ArrayOperand>& imag() const { return imag_; }  ///< The imaginary part; empty if it is zero.
@@ -112,6 +118,13 @@ struct Complex {
   /// Infinite parts can give NaN.
   friend Complex operator/(const ComplexOperand& a, const ComplexOperand& b) { return detail::complex_quotient(a, b); }
   friend Complex operator-(const Complex& z) { return {-z.real, -z.imag}; }  ///< The negative of each element.
+  /// A bool array: true where both parts are equal.
+  friend Array operator==(const ComplexOperand& a, const ComplexOperand& b) { return detail::complex_equal(a, b); }
+  /// A bool array: true where a part differs.
+  friend Array operator!=(const ComplexOperand& a, const ComplexOperand& b) { return !detail::complex_equal(a, b); }
+  /// `a` to the power of `b`: exp(b log(a)), and products if `b` is an integer from -64 to 64. As in NumPy, powers of 0
+  /// are 1 if `b` is 0, 0 if its real part is positive, and NaN otherwise.
+  friend Complex pow(const ComplexOperand& a, const ComplexOperand& b) { return detail::complex_power(a, b); }
 };
 
 Complex conj(const Complex& z);  ///< The conjugate: the imaginary part changes its sign.
@@ -119,5 +132,12 @@ Array abs(const Complex& z);     ///< The absolute value, without overflow of sq
 Array angle(const Complex& z);   ///< The angle between -pi and pi, as atan2(imag, real).
 Complex exp(const Complex& z);   ///< e to the power of `z`.
 Complex log(const Complex& z);   ///< The natural logarithm, with an imaginary part between -pi and pi.
+/// The square root whose real part is not negative. The imaginary part has the sign of that of `z`. Infinite parts can
+/// give NaN.
+Complex sqrt(const Complex& z);
+
+/// The elements in NumPy's layout, such as 1+2j, followed by "complex64" (f32), "complex128" (f64) or "complex" and the
+/// dtype of the parts, and by the device. Otherwise like to_string of an Array.
+std::string to_string(const Complex& z);
 
 }  // namespace tessera

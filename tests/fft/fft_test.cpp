@@ -399,6 +399,34 @@ TEST_P(Fft, ComplexArithmeticMatchesTheStandardLibrary) {
   same(exp(y / 1e30f * x / x), [](auto, auto q, double) { return std::exp(q / 1e30); });
   same(log(y), [](auto, auto q, double) { return std::log(q); });
   same(Complex(abs(y), angle(y)), [](auto, auto q, double) { return std::complex<double>(std::abs(q), std::arg(q)); });
+  same(sqrt(y), [](auto, auto q, double) { return std::sqrt(q); });
+  same(sqrt(-conj(y)), [](auto, auto q, double) { return std::sqrt(-std::conj(q)); });
+  same(pow(x, 3), [](auto p, auto, double) { return p * p * p; });
+  same(pow(y, -2), [](auto, auto q, double) { return 1. / q / q; });
+  const Array rows = r.broadcast_to({3, 4});
+  same(pow(rows, C(0.5f, 1) * Complex(rows)),
+       [](auto, auto, double s) { return std::pow(s, std::complex(0.5, 1.) * s); });
+  same(pow(C(0, 1), Complex(rows)), [](auto, auto, double s) { return std::pow(std::complex<double>(0, 1), s); });
+  const Complex zero(Array::zeros({3, 4})), exponents(Array::arange(12, -1).reshape({3, 4}));
+  const auto powers = pow(zero, exponents).to_vector<C>();
+  EXPECT_TRUE(std::isnan(powers[0].real()) && std::isnan(powers[0].imag()));
+  EXPECT_EQ(powers[1], C(1));
+  EXPECT_EQ(powers[2], C(0));
+  EXPECT_EQ(sqrt(Complex::from(std::vector<C>{{0, 0}, {4, 0}, {-4, 0}, {-4, -0.f}, {0, 2}})).to_vector<C>(),
+            (std::vector<C>{{0, 0}, {2, 0}, {0, 2}, {0, -2}, {1, 1}}));
+  const Complex changed{x.real, where(Array::arange(12).reshape({3, 4}) == 5, 100, x.imag)};
+  std::vector<bool> five(12, true);
+  five[5] = false;
+  EXPECT_EQ((x == changed).to_vector<bool>(), five);
+  five.flip();
+  EXPECT_EQ((x != changed).to_vector<bool>(), five);
+  EXPECT_EQ((Complex(r) == r).to_vector<bool>(), std::vector<bool>(4, true));
+  EXPECT_EQ((2 == Complex(r)).to_vector<bool>(), (std::vector<bool>{false, true, false, false}));
+  EXPECT_EQ((Complex(r) != C(2, 1)).to_vector<bool>(), std::vector<bool>(4, true));
+  EXPECT_EQ(to_string(Complex::from(std::vector<C>{{1, -2}, {0.5f, 10}}, Shape{2, 1})),
+            "array([[   1-2j],\n       [0.5+10j]], complex64, " + to_string(GetParam()) + ")");
+  EXPECT_EQ(to_string(Complex(Array::zeros({0}, DType::f32))),
+            "array([], shape=(0,), complex64, " + to_string(GetParam()) + ")");
   const Complex row{x.real.select(0, 0), x.imag.select(0, 0)};
   EXPECT_EQ((x.real.unsqueeze(0) * row).shape(), Shape({1, 3, 4}));
   EXPECT_EQ(Complex(r).to_vector<C>(), (std::vector<C>{1, 2, 3, 4}));
