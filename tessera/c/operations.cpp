@@ -11,6 +11,7 @@
 #include "tessera/array/functions.h"
 #include "tessera/array/rearrange.h"
 #include "tessera/array/statistics.h"
+#include "tessera/fft/fft.h"
 #include "tessera/linalg/linalg.h"
 #include "tessera/nn/losses.h"
 #include "tessera/ops/attention.h"
@@ -68,6 +69,9 @@ class Call {
     if (a == nullptr) return otherwise;
     if (const auto* v = std::get_if<std::int64_t>(&a->value)) return *v;
     wrong(name, "an integer");
+  }
+  std::optional<std::int64_t> optional_integer(std::string_view name) const {
+    return has(name) ? std::optional(integer(name)) : std::nullopt;
   }
   int axis(std::string_view name, int otherwise) const { return small(name, integer(name, otherwise)); }
   std::optional<int> optional_axis(std::string_view name) const {
@@ -229,6 +233,39 @@ linalg::MatrixNorm norm_of(const Call& c, linalg::MatrixNorm otherwise) {
                                                {"-inf", smallest_row_sum}});
 }
 
+// Complex arrays are two operands or two results: the real and the imaginary parts.
+Complex complex_of(const Call& c) {
+  const auto imag = c.optional_array(1);
+  return imag ? Complex(c.array(0), *imag) : Complex(c.array(0));
+}
+Arrays parts_of(Complex z) { return {std::move(z.real), std::move(z.imag)}; }
+Arrays parts_of(Array a) { return {std::move(a)}; }
+fft::Norm fft_norm_of(const Call& c) {
+  return c.choice<fft::Norm>(
+      "norm", {{"backward", fft::Norm::backward}, {"ortho", fft::Norm::ortho}, {"forward", fft::Norm::forward}});
+}
+template <auto f>
+Arrays transform(const Call& c) {
+  const auto call = [&](const auto& x) {
+    return parts_of(f(x, c.optional_integer("n"), c.axis("axis", -1), fft_norm_of(c)));
+  };
+  if constexpr (std::is_invocable_v<decltype(f), Complex, std::optional<std::int64_t>, int, fft::Norm>)
+    return call(complex_of(c));
+  else
+    return call(c.array(0));
+}
+template <auto f>
+Arrays transform_axes(const Call& c) {
+  const auto call = [&](const auto& x) {
+    const auto sizes = c.has("sizes") ? std::optional(c.shape("sizes")) : std::nullopt;
+    return parts_of(f(x, sizes, c.axes(), fft_norm_of(c)));
+  };
+  if constexpr (std::is_invocable_v<decltype(f), Complex, std::optional<Shape>, std::vector<int>, fft::Norm>)
+    return call(complex_of(c));
+  else
+    return call(c.array(0));
+}
+
 struct Operation {
   const char* signature;
   Arrays (*run)(const Call&);
@@ -343,6 +380,13 @@ const Operation table[] = {
        return {Array::eye(c.integer("rows"), c.has("columns") ? std::optional(c.integer("columns")) : std::nullopt,
                           c.integer("offset"), c.dtype(), c.device())};
      }},
+    {"fft(real, imag?; n, axis, norm)", transform<fft::fft>},
+    {"fftfreq(; n!, spacing, dtype, device)",
+     [](const Call& c) -> Arrays {
+       return {fft::fftfreq(c.integer("n"), c.number("spacing", 1), c.dtype(), c.device())};
+     }},
+    {"fftn(real, imag?; sizes, axes, norm)", transform_axes<fft::fftn>},
+    {"fftshift(a; axes)", [](const Call& c) -> Arrays { return {fft::fftshift(c.array(0), c.axes())}; }},
     {"flip(a; axes)", [](const Call& c) -> Arrays { return {flip(c.array(0), c.axes())}; }},
     {"floor(a)", unary<floor>},
     {"full(; shape!, value!, dtype, device)",
@@ -358,15 +402,22 @@ const Operation table[] = {
     {"gelu(a)", unary<gelu>},
     {"greater(a, b)", binary<(operator>)>},
     {"greater_equal(a, b)", binary<(operator>=)>},
+    {"hfft(real, imag?; n, axis, norm)", transform<fft::hfft>},
     {"histogram(a; bins!, low!, high!)",
      [](const Call& c) -> Arrays {
        Histogram h = histogram(c.array(0), c.integer("bins"), c.number("low"), c.number("high"));
        return {std::move(h.counts), std::move(h.edges)};
      }},
     {"hypot(a, b)", binary<hypot>},
+    {"ifft(real, imag?; n, axis, norm)", transform<fft::ifft>},
+    {"ifftn(real, imag?; sizes, axes, norm)", transform_axes<fft::ifftn>},
+    {"ifftshift(a; axes)", [](const Call& c) -> Arrays { return {fft::ifftshift(c.array(0), c.axes())}; }},
+    {"ihfft(a; n, axis, norm)", transform<fft::ihfft>},
     {"interpolate(x, at, heights)",
      [](const Call& c) -> Arrays { return {interpolate(c.array(0), c.array(1), c.array(2))}; }},
     {"inv(a)", unary<linalg::inv>},
+    {"irfft(real, imag?; n, axis, norm)", transform<fft::irfft>},
+    {"irfftn(real, imag?; sizes, axes, norm)", transform_axes<fft::irfftn>},
     {"isfinite(a)", unary<isfinite>},
     {"isin(a, values)", [](const Call& c) -> Arrays { return {isin(c.array(0), c.array(1))}; }},
     {"isinf(a)", unary<isinf>},
@@ -511,6 +562,12 @@ const Operation table[] = {
     {"repeat(a; count!, axis)",
      [](const Call& c) -> Arrays { return {repeat(c.array(0), c.integer("count"), c.optional_axis("axis"))}; }},
     {"reshape(a; shape!)", [](const Call& c) -> Arrays { return {c.array(0).reshape(c.shape())}; }},
+    {"rfft(a; n, axis, norm)", transform<fft::rfft>},
+    {"rfftfreq(; n!, spacing, dtype, device)",
+     [](const Call& c) -> Arrays {
+       return {fft::rfftfreq(c.integer("n"), c.number("spacing", 1), c.dtype(), c.device())};
+     }},
+    {"rfftn(a; sizes, axes, norm)", transform_axes<fft::rfftn>},
     {"rint(a)", unary<rint>},
     {"rms_norm(x, weight; epsilon)",
      [](const Call& c) -> Arrays {

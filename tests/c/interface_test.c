@@ -281,6 +281,86 @@ static void arrays(void) {
   tessera_array_free(NULL);
 }
 
+/* Returns the real (0) or imaginary (1) parts of an array of pairs. */
+static tessera_array* part_of(const tessera_array* pairs, int64_t which) {
+  const tessera_index at[] = {{.kind = TESSERA_ELLIPSIS}, {.kind = TESSERA_AT, .begin = which}};
+  tessera_array* out = NULL;
+  OK(tessera_array_index(pairs, at, 2, &out));
+  return out;
+}
+/* Calls an operation with complex numbers, of which `imag` can be NULL. Frees the operands. */
+static size_t transform(const char* name, tessera_array* real, tessera_array* imag, const tessera_attribute* attributes,
+                        size_t count, tessera_array* results[2]) {
+  size_t found = 2;
+  OK(tessera_apply(name, (const tessera_array*[]){real, imag}, imag != NULL ? 2 : 1, attributes, count, results,
+                   &found));
+  tessera_array_free(real);
+  tessera_array_free(imag);
+  return found;
+}
+static bool near(const float* got, const float* wanted, size_t count) {
+  for (size_t i = 0; i < count; ++i)
+    if (!(fabsf(got[i] - wanted[i]) < 1e-5f)) return false;
+  return true;
+}
+
+static void transforms(void) {
+  const float pairs[] = {1, 2, 3, -1, 0, 5, -2, 4}; /* 1+2i, 3-i, 5i, -2+4i */
+  const float real[] = {1, 2, 3, 4};
+  tessera_array* z[2] = {NULL, NULL};
+  tessera_array* x = floats(pairs, 4, 2);
+  CHECK(transform("fft", part_of(x, 0), part_of(x, 1), NULL, 0, z) == 2);
+  tessera_array* copies[2];
+  for (int i = 0; i < 2; ++i) OK(tessera_array_share(z[i], &copies[i]));
+  CHECK(near(take(copies[0]), (const float[]){2, -4, 0, 6}, 4));
+  CHECK(near(take(copies[1]), (const float[]){10, -8, 4, 2}, 4));
+  CHECK(transform("ifft", z[0], z[1], NULL, 0, z) == 2);
+  CHECK(near(take(z[0]), (const float[]){1, 3, 0, -2}, 4));
+  CHECK(near(take(z[1]), (const float[]){2, -1, 5, 4}, 4));
+
+  const tessera_attribute ortho[] = {{.name = "norm", .kind = TESSERA_TEXT, .text = "ortho"},
+                                     {.name = "n", .kind = TESSERA_INTEGER, .integer = 4}};
+  CHECK(transform("rfft", floats(real, 1, 4), NULL, ortho, 2, z) == 2);
+  for (int i = 0; i < 2; ++i) OK(tessera_array_share(z[i], &copies[i]));
+  CHECK(near(take(copies[0]), (const float[]){5, -1, -1}, 3));
+  CHECK(near(take(copies[1]), (const float[]){0, 1, 0}, 3));
+  CHECK(transform("irfft", z[0], z[1], ortho, 2, z) == 1);
+  CHECK(near(take(z[0]), real, 4));
+  CHECK(transform("fftn", floats(real, 2, 2), NULL, NULL, 0, z) == 2);
+  CHECK(near(take(z[0]), (const float[]){10, -2, -4, 0}, 4));
+  tessera_array_free(z[1]);
+  const tessera_attribute frequencies[] = {{.name = "n", .kind = TESSERA_INTEGER, .integer = 4},
+                                           {.name = "spacing", .kind = TESSERA_NUMBER, .number = 0.5}};
+  CHECK(near(take(apply("fftfreq", NULL, NULL, frequencies, 2)), (const float[]){0, 0.5f, -1, -0.5f}, 4));
+
+  size_t count = 2;
+  FAILS(tessera_apply("fft", (const tessera_array*[]){x}, 1, frequencies, 2, z, &count), TESSERA_ARGUMENT_ERROR,
+        "spacing");
+  const tessera_attribute axis = {.name = "axis", .kind = TESSERA_INTEGER, .integer = 2};
+  FAILS(tessera_apply("rfft", (const tessera_array*[]){x}, 1, &axis, 1, z, &count), TESSERA_SHAPE_ERROR, "axis");
+  const tessera_attribute norm = {.name = "norm", .kind = TESSERA_TEXT, .text = "max"};
+  FAILS(tessera_apply("irfft", (const tessera_array*[]){x}, 1, &norm, 1, z, &count), TESSERA_ARGUMENT_ERROR,
+        "backward, ortho, forward");
+  tessera_array* half = part_of(x, 0);
+  FAILS(tessera_apply("fft", (const tessera_array*[]){x, half}, 2, NULL, 0, z, &count), TESSERA_SHAPE_ERROR, "imag");
+  tessera_array_free(half);
+  tessera_array_free(x);
+}
+
+static void transforms_on_every_device(void) {
+  tessera_device all[16];
+  size_t count = 0;
+  OK(tessera_get_devices(all, 16, &count));
+  for (size_t i = 0; i < count && i < 16; ++i) {
+    tessera_device_info info = {.size = sizeof info};
+    OK(tessera_get_device_info(all[i], &info));
+    if (info.state != TESSERA_VERIFIED) continue;
+    OK(tessera_set_current_device(&all[i]));
+    transforms();
+  }
+  OK(tessera_set_current_device(NULL));
+}
+
 /* The beginning of DLPack's structures (dlpack.h). */
 struct DLManagedTensorVersioned {
   uint32_t major, minor;
@@ -473,6 +553,7 @@ static void models(const char* path) {
 int main(int count, char** arguments) {
   devices();
   arrays();
+  transforms_on_every_device();
   dlpack();
   kernels();
   if (count > 1) models(arguments[1]);
