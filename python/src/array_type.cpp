@@ -50,23 +50,50 @@ PyObject* with_operand(PyObject* object, F&& f) {
   return v == static_cast<std::int32_t>(v) ? f(ArrayOperand(static_cast<std::int32_t>(v))) : f(ArrayOperand(v));
 }
 
-template <class Op>
-PyObject* binary(PyObject* a, PyObject* b, Op op) noexcept {
-  return guarded([&] {
-    return with_operand(a, [&](const ArrayOperand& x) {
+/// Computes an operator with a Python complex number by ComplexArray, to which the array is converted. Returns
+/// NotImplemented for other objects.
+template <class F>
+PyObject* with_complex(PyObject* a, PyObject* b, F&& call) {
+  const bool is_first = array_or_null(a) != nullptr;
+  if (complex_type == nullptr || !PyComplex_Check(is_first ? b : a)) Py_RETURN_NOTIMPLEMENTED;
+  const py::object converted = py::handle(complex_type).attr("_from_real")(py::handle(is_first ? a : b));
+  return is_first ? call(converted.ptr(), b) : call(a, converted.ptr());
+}
+/// `call` is the function of Python for the operator.
+template <class Call, class Op>
+PyObject* binary(PyObject* a, PyObject* b, Call call, Op op) noexcept {
+  return guarded([&]() -> PyObject* {
+    PyObject* const result = with_operand(a, [&](const ArrayOperand& x) {
       return with_operand(b, [&](const ArrayOperand& y) { return new_array(may_wait([&] { return op(x, y); })); });
     });
+    if (result != Py_NotImplemented) return result;
+    Py_DECREF(result);
+    return with_complex(a, b, call);
   });
+}
+bool is_complex(PyObject* object) {
+  return PyComplex_Check(object) || (complex_type != nullptr && PyObject_IsInstance(object, complex_type) == 1);
+}
+[[noreturn]] void fail_complex_target(const char* operation, const Array& target) {
+  fail<DtypeError>({.operation = operation,
+                    .with = {{"dtype", std::string(dtype_name(target.dtype()))}},
+                    .wrong = "complex numbers cannot be written to an array of real numbers",
+                    .remedy = "Convert the array with astype('complex64')"});
 }
 /// Writes the result of an operation into the memory of `self`.
 template <class Op>
 PyObject* in_place(PyObject* self, PyObject* b, Op op) noexcept {
   return guarded([&] {
-    return with_operand(b, [&](const ArrayOperand& y) {
+    PyObject* const result = with_operand(b, [&](const ArrayOperand& y) {
       may_wait([&] { op(self_of(self), y); });
       Py_INCREF(self);
       return self;
     });
+    if (result == Py_NotImplemented && is_complex(b)) {
+      Py_DECREF(result);
+      fail_complex_target("in place", self_of(self));
+    }
+    return result;
   });
 }
 template <class Op>
@@ -125,13 +152,14 @@ Array power(const ArrayOperand& a, const ArrayOperand& b) {
   return result;
 }
 PyObject* compare(PyObject* a, PyObject* b, int how) noexcept {
+  const auto call = [how](PyObject* x, PyObject* y) { return PyObject_RichCompare(x, y, how); };
   switch (how) {
-    case Py_EQ: return binary(a, b, [](const auto& x, const auto& y) { return x == y; });
-    case Py_NE: return binary(a, b, [](const auto& x, const auto& y) { return x != y; });
-    case Py_LT: return binary(a, b, [](const auto& x, const auto& y) { return x < y; });
-    case Py_LE: return binary(a, b, [](const auto& x, const auto& y) { return x <= y; });
-    case Py_GT: return binary(a, b, [](const auto& x, const auto& y) { return x > y; });
-    default: return binary(a, b, [](const auto& x, const auto& y) { return x >= y; });
+    case Py_EQ: return binary(a, b, call, [](const auto& x, const auto& y) { return x == y; });
+    case Py_NE: return binary(a, b, call, [](const auto& x, const auto& y) { return x != y; });
+    case Py_LT: return binary(a, b, call, [](const auto& x, const auto& y) { return x < y; });
+    case Py_LE: return binary(a, b, call, [](const auto& x, const auto& y) { return x <= y; });
+    case Py_GT: return binary(a, b, call, [](const auto& x, const auto& y) { return x > y; });
+    default: return binary(a, b, call, [](const auto& x, const auto& y) { return x >= y; });
   }
 }
 
@@ -224,8 +252,10 @@ int set_item(PyObject* self, PyObject* key, PyObject* value) noexcept {
     if (value == nullptr) throw py::type_error("elements of an array cannot be deleted");
     Array& a = self_of(self);
     const auto operand = operand_or_null(value);
-    if (!operand)
+    if (!operand) {
+      if (is_complex(value)) fail_complex_target("index", a);
       throw py::type_error("the value must be an array or a number, not " + std::string(Py_TYPE(value)->tp_name));
+    }
     const Array values = named::array_of(*operand, a.dtype(), a.device());
     const Array* by = array_or_null(key);
     if (by == nullptr) {
@@ -394,26 +424,29 @@ PyMemberDef members[] = {{"__weaklistoffset__", T_PYSSIZET, offsetof(ArrayObject
                          {nullptr, 0, 0, 0, nullptr}};
 
 // Slots without captures, so that they convert to function pointers.
-#define TESSERA_BINARY(expression) \
-  [](PyObject* a, PyObject* b) { return binary(a, b, [](const auto& x, const auto& y) { return expression; }); }
+#define TESSERA_BINARY(function, expression)                                                \
+  [](PyObject* a, PyObject* b) {                                                            \
+    return binary(a, b, function, [](const auto& x, const auto& y) { return expression; }); \
+  }
 #define TESSERA_IN_PLACE(statement) \
   [](PyObject* a, PyObject* b) { return in_place(a, b, [](Array& x, const ArrayOperand& y) { statement; }); }
 #define TESSERA_SLOT(number, Type, ...) \
   { number, reinterpret_cast<void*>(static_cast<Type>(__VA_ARGS__)) }
 
 PyType_Slot slots[] = {
-    TESSERA_SLOT(Py_nb_add, binaryfunc, TESSERA_BINARY(x + y)),
-    TESSERA_SLOT(Py_nb_subtract, binaryfunc, TESSERA_BINARY(x - y)),
-    TESSERA_SLOT(Py_nb_multiply, binaryfunc, TESSERA_BINARY(x* y)),
-    TESSERA_SLOT(Py_nb_true_divide, binaryfunc, TESSERA_BINARY(true_divide(x, y))),
-    TESSERA_SLOT(Py_nb_floor_divide, binaryfunc, TESSERA_BINARY(floor_divide(x, y))),
-    TESSERA_SLOT(Py_nb_remainder, binaryfunc, TESSERA_BINARY(floor_remainder(x, y))),
-    TESSERA_SLOT(Py_nb_and, binaryfunc, TESSERA_BINARY(x& y)),
-    TESSERA_SLOT(Py_nb_or, binaryfunc, TESSERA_BINARY(x | y)),
-    TESSERA_SLOT(Py_nb_xor, binaryfunc, TESSERA_BINARY(x ^ y)),
+    TESSERA_SLOT(Py_nb_add, binaryfunc, TESSERA_BINARY(PyNumber_Add, x + y)),
+    TESSERA_SLOT(Py_nb_subtract, binaryfunc, TESSERA_BINARY(PyNumber_Subtract, x - y)),
+    TESSERA_SLOT(Py_nb_multiply, binaryfunc, TESSERA_BINARY(PyNumber_Multiply, x* y)),
+    TESSERA_SLOT(Py_nb_true_divide, binaryfunc, TESSERA_BINARY(PyNumber_TrueDivide, true_divide(x, y))),
+    TESSERA_SLOT(Py_nb_floor_divide, binaryfunc, TESSERA_BINARY(PyNumber_FloorDivide, floor_divide(x, y))),
+    TESSERA_SLOT(Py_nb_remainder, binaryfunc, TESSERA_BINARY(PyNumber_Remainder, floor_remainder(x, y))),
+    TESSERA_SLOT(Py_nb_and, binaryfunc, TESSERA_BINARY(PyNumber_And, x& y)),
+    TESSERA_SLOT(Py_nb_or, binaryfunc, TESSERA_BINARY(PyNumber_Or, x | y)),
+    TESSERA_SLOT(Py_nb_xor, binaryfunc, TESSERA_BINARY(PyNumber_Xor, x ^ y)),
     TESSERA_SLOT(Py_nb_power, ternaryfunc,
                  [](PyObject* a, PyObject* b, PyObject*) {
-                   return binary(a, b, [](const auto& x, const auto& y) { return power(x, y); });
+                   const auto call = [](PyObject* x, PyObject* y) { return PyNumber_Power(x, y, Py_None); };
+                   return binary(a, b, call, [](const auto& x, const auto& y) { return power(x, y); });
                  }),
     TESSERA_SLOT(Py_nb_inplace_add, binaryfunc, TESSERA_IN_PLACE(x += y)),
     TESSERA_SLOT(Py_nb_inplace_subtract, binaryfunc, TESSERA_IN_PLACE(x -= y)),

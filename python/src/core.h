@@ -27,6 +27,8 @@ struct ArrayObject {
 };
 extern PyTypeObject* array_type;  ///< tessera.Array
 
+extern PyObject* complex_type;  ///< tessera.ComplexArray (_complex.py), or null while the package is imported
+
 /// Returns the array of an object, or null if the object is not an array.
 inline const Array* array_or_null(PyObject* object) {
   return Py_TYPE(object) == array_type || PyType_IsSubtype(Py_TYPE(object), array_type)
@@ -49,8 +51,11 @@ Device device_of(py::handle object);
 std::optional<Device> optional_device(py::handle object);  ///< nullopt for None
 py::object device_object(Device device);
 /// Converts a dtype of Tessera or NumPy, or a name such as "float32" or "f32".
+/// Throws DtypeError if there is no such dtype, or if it is complex.
 DType dtype_of(py::handle object);
 py::object dtype_object(DType dtype);
+/// Returns the dtype of a result of operands with these dtypes, which can be complex.
+py::object promoted_dtype(py::handle a, py::handle b);
 Shape shape_of(py::handle object);
 py::tuple shape_object(const Shape& shape);
 
@@ -96,6 +101,7 @@ decltype(auto) may_wait(F&& f) {
 void define_errors(py::module_& m);
 void define_devices(py::module_& m);
 void define_arrays(py::module_& m);
+void define_complex(py::module_& m);
 void define_exchange(py::module_& m);
 void define_kernels(py::module_& m);
 void define_gradients(py::module_& m);

@@ -11,16 +11,51 @@ namespace tessera::python {
 
 namespace {
 
-/// A dtype as an object: one object per dtype, with the name in the array API standard.
+/// A dtype as an object: one object per dtype, with the name in the array API standard. A complex dtype has the dtype
+/// of its parts.
 struct DtypeObject {
   DType dtype;
+  bool is_complex = false;
+  friend bool operator==(const DtypeObject&, const DtypeObject&) = default;
 };
 
 constexpr const char* standard_names[] = {"bool",  "int8",   "uint8",   "int16",    "uint16",  "int32",  "uint32",
                                           "int64", "uint64", "float16", "bfloat16", "float32", "float64"};
 const char* standard_name(DType dtype) { return standard_names[static_cast<std::size_t>(dtype)]; }
+const char* name_of(const DtypeObject& d) {
+  if (d.is_complex) return d.dtype == DType::f64 ? "complex128" : "complex64";
+  return standard_name(d.dtype);
+}
+constexpr DtypeObject complex_dtypes[] = {{DType::f32, true}, {DType::f64, true}};
 
 PyObject* dtypes[std::size(standard_names)];  // owned references that are never released
+PyObject* complex_objects[std::size(complex_dtypes)];
+
+/// Converts a dtype of Tessera or NumPy, a type of Python, or a name.
+DtypeObject parse_dtype(py::handle object) {
+  if (py::isinstance<DtypeObject>(object)) return object.cast<const DtypeObject&>();
+  if (object.ptr() == reinterpret_cast<PyObject*>(&PyFloat_Type)) return {DType::f32};
+  if (object.ptr() == reinterpret_cast<PyObject*>(&PyLong_Type)) return {DType::i64};
+  if (object.ptr() == reinterpret_cast<PyObject*>(&PyBool_Type)) return {DType::boolean};
+  if (object.ptr() == reinterpret_cast<PyObject*>(&PyComplex_Type)) return complex_dtypes[0];
+  std::string name;
+  if (PyUnicode_Check(object.ptr()))
+    name = object.cast<std::string>();
+  else if (py::hasattr(object, "name"))  // an instance of numpy.dtype
+    name = py::str(object.attr("name"));
+  else if (py::hasattr(object, "__name__"))  // a type such as numpy.float32
+    name = py::str(object.attr("__name__"));
+  else
+    name = py::str(object);
+  for (const DType dtype : storable_dtypes)
+    if (name == standard_name(dtype) || name == dtype_name(dtype)) return {dtype};
+  for (const DtypeObject& dtype : complex_dtypes)
+    if (name == name_of(dtype)) return dtype;
+  fail<DtypeError>({.operation = "dtype",
+                    .with = {{"dtype", name}},
+                    .wrong = "there is no such dtype",
+                    .remedy = "Use a dtype such as tessera.float32, or its name"});
+}
 
 /// A device that is set while a `with` block runs.
 class UseDevice {
@@ -69,25 +104,19 @@ std::optional<Device> optional_device(py::handle object) {
 py::object device_object(Device device) { return py::cast(device); }
 
 DType dtype_of(py::handle object) {
-  if (py::isinstance<DtypeObject>(object)) return object.cast<const DtypeObject&>().dtype;
-  if (object.ptr() == reinterpret_cast<PyObject*>(&PyFloat_Type)) return DType::f32;
-  if (object.ptr() == reinterpret_cast<PyObject*>(&PyLong_Type)) return DType::i64;
-  if (object.ptr() == reinterpret_cast<PyObject*>(&PyBool_Type)) return DType::boolean;
-  std::string name;
-  if (PyUnicode_Check(object.ptr()))
-    name = object.cast<std::string>();
-  else if (py::hasattr(object, "name"))  // an instance of numpy.dtype
-    name = py::str(object.attr("name"));
-  else if (py::hasattr(object, "__name__"))  // a type such as numpy.float32
-    name = py::str(object.attr("__name__"));
-  else
-    name = py::str(object);
-  for (const DType dtype : storable_dtypes)
-    if (name == standard_name(dtype) || name == dtype_name(dtype)) return dtype;
-  fail<DtypeError>({.operation = "dtype",
-                    .with = {{"dtype", name}},
-                    .wrong = "there is no such dtype",
-                    .remedy = "Use a dtype such as tessera.float32, or its name"});
+  const DtypeObject found = parse_dtype(object);
+  if (found.is_complex)
+    fail<DtypeError>({.operation = "dtype",
+                      .with = {{"dtype", name_of(found)}},
+                      .wrong = "complex dtypes are not supported here",
+                      .remedy = "Use asarray(x, dtype) to convert an array to complex numbers"});
+  return found.dtype;
+}
+py::object promoted_dtype(py::handle a, py::handle b) {
+  const DtypeObject x = parse_dtype(a), y = parse_dtype(b);
+  const DType both = promote(x.dtype, y.dtype);
+  if (!x.is_complex && !y.is_complex) return dtype_object(both);
+  return py::reinterpret_borrow<py::object>(complex_objects[both == DType::f64]);
 }
 py::object dtype_object(DType dtype) {
   return py::reinterpret_borrow<py::object>(dtypes[static_cast<std::size_t>(dtype)]);
@@ -108,20 +137,27 @@ py::tuple shape_object(const Shape& shape) {
 void define_devices(py::module_& m) {
   py::class_<DtypeObject>(m, "DType", "An element type, such as tessera.float32.")
       .def_property_readonly(
-          "name", [](const DtypeObject& d) { return standard_name(d.dtype); }, "Its name in the array API standard.")
+          "name", [](const DtypeObject& d) { return name_of(d); }, "Its name in the array API standard.")
       .def_property_readonly(
-          "itemsize", [](const DtypeObject& d) { return dtype_size(d.dtype); }, "Bytes per element.")
-      .def("__repr__", [](const DtypeObject& d) { return std::string("tessera.") + standard_name(d.dtype); })
+          "itemsize", [](const DtypeObject& d) { return dtype_size(d.dtype) * (d.is_complex ? 2 : 1); },
+          "Bytes per element.")
+      .def("__repr__", [](const DtypeObject& d) { return std::string("tessera.") + name_of(d); })
       .def("__eq__",
            [](const DtypeObject& a, const py::object& b) {
-             return py::isinstance<DtypeObject>(b) && b.cast<const DtypeObject&>().dtype == a.dtype;
+             return py::isinstance<DtypeObject>(b) && b.cast<const DtypeObject&>() == a;
            })
-      .def("__hash__", [](const DtypeObject& d) { return static_cast<std::size_t>(d.dtype) + 1; })
-      .def("__reduce__", [](const DtypeObject& d) { return std::string(standard_name(d.dtype)); });
+      .def("__hash__",
+           [](const DtypeObject& d) { return static_cast<std::size_t>(d.dtype) + (d.is_complex ? 101 : 1); })
+      .def("__reduce__", [](const DtypeObject& d) { return std::string(name_of(d)); });
   for (const DType dtype : storable_dtypes) {
     py::object made = py::cast(DtypeObject{dtype});
     m.attr(standard_name(dtype)) = made;
     dtypes[static_cast<std::size_t>(dtype)] = made.release().ptr();
+  }
+  for (std::size_t i = 0; i < std::size(complex_dtypes); ++i) {
+    py::object made = py::cast(complex_dtypes[i]);
+    m.attr(name_of(complex_dtypes[i])) = made;
+    complex_objects[i] = made.release().ptr();
   }
 
   py::class_<Device>(m, "Device", "A device: a backend and an index, such as Device('cuda:1').")

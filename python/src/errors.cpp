@@ -47,6 +47,8 @@ constexpr std::pair<std::string_view, std::string_view> advice[] = {
     {"Use slice() to remove elements", "Use x[begin:end] to remove elements"},
     {"split(a, {3, 3, 2})", "split(x, (3, 3, 2))"},
     {"DeviceScope", "use_device"},
+    {"Use to(device)", "Use to_device(device)"},
+    {"`n` or in `sizes`", "`n` or in `s`"},
     {"with --template NAME: ", "with template=NAME: "},
     {"with --template: ", "with template=NAME: "},
     {"Shorten it (/system TEXT), or increase the context (--ctx)", "Shorten it, or increase context"},

@@ -237,8 +237,7 @@ void define_exchange(py::module_& m) {
     for (const py::handle a : arrays) all.push_back(array_of(a));
     without_gil([&] { eval(all); });
   });
-  m.def("promote",
-        [](const py::object& a, const py::object& b) { return dtype_object(promote(dtype_of(a), dtype_of(b))); });
+  m.def("promote", [](const py::object& a, const py::object& b) { return promoted_dtype(a, b); });
   m.def("shares_history", [](const Array& a) { return a.has_history(); });
   m.def("save_npy", [](const Array& a, const std::string& path) { without_gil([&] { save_npy(a, path); }); });
   m.def("load_npy", [](const std::string& path, const py::object& device) {

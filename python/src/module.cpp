@@ -9,6 +9,7 @@ PYBIND11_MODULE(_core, m) {
   define_errors(m);
   define_devices(m);
   define_arrays(m);
+  define_complex(m);
   define_exchange(m);
   define_kernels(m);
   define_gradients(m);

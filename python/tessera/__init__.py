@@ -24,6 +24,8 @@ from ._core import (
     TaskError,
     bfloat16,
     bool,
+    complex64,
+    complex128,
     float16,
     float32,
     float64,
@@ -36,6 +38,7 @@ from ._core import (
     uint32,
     uint64,
 )
+from ._complex import ComplexArray
 from ._devices import (
     current_device,
     device_info,
@@ -61,9 +64,9 @@ __version__ = _core.version
 __array_api_version__ = "2023.12"
 
 __all__ = [
-    "Answer", "ArgumentError", "Array", "BackendReport", "Chat", "DType", "Device", "DeviceError", "DeviceInfo",
+    "Answer", "ArgumentError", "Array", "BackendReport", "Chat", "ComplexArray", "DType", "Device", "DeviceError", "DeviceInfo",
     "DeviceLost", "DtypeError", "Error", "FormatError", "Generation", "KernelError", "LanguageModel", "MissingFile", "NotFinite",
-    "OutOfMemory", "ShapeError", "TaskError", "bfloat16", "bool", "current_device", "device_info", "devices",
+    "OutOfMemory", "ShapeError", "TaskError", "bfloat16", "bool", "complex128", "complex64", "current_device", "device_info", "devices",
     "discover", "doctor", "float16", "float32", "float64", "free_memory", "gpus", "grad", "int16", "int32", "int64",
     "int8", "pullback", "rescan", "set_current_device", "stop_gradient", "synchronize", "uint16", "uint32", "uint64",
     "uint8", "use_device", "value_and_grad", "why_current_device", *_function_names,
@@ -72,7 +75,7 @@ __all__ = [
 
 def __getattr__(name):
     # These modules are loaded when they are first used, so that `import tessera` stays fast.
-    if name in ("kernels", "linalg", "nn", "tasks"):
+    if name in ("fft", "kernels", "linalg", "nn", "tasks"):
         import importlib
 
         return importlib.import_module("." + name, __name__)

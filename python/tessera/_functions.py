@@ -11,7 +11,8 @@ import builtins
 import math
 from typing import Any, NamedTuple, Sequence
 
-from . import _core
+from . import _complex, _core
+from ._complex import ComplexArray
 from ._core import Array, DType, DtypeError, ShapeError
 from ._errors import check_folder, check_not_negative, reading
 
@@ -23,6 +24,8 @@ def _apply(name: str, *operands: Any, **attributes: Any) -> Any:
         return _core.apply(name, *operands, **attributes)
     except TypeError:
         arrays = [_array_of(o) for o in operands]
+        if builtins.any(_complex.is_complex(a) for a in arrays):
+            return _complex.apply(name, tuple(arrays), attributes)
         if builtins.all(a is o for a, o in zip(arrays, operands)):
             raise
     return _core.apply(name, *arrays, **attributes)
@@ -46,8 +49,8 @@ _kinds = {
     "unsigned integer": _unsigned,
     "integral": _signed + _unsigned,
     "real floating": _floats,
-    "complex floating": (),
-    "numeric": _signed + _unsigned + _floats,
+    "complex floating": _complex.DTYPES,
+    "numeric": _signed + _unsigned + _floats + _complex.DTYPES,
 }
 
 e, pi, inf, nan = math.e, math.pi, math.inf, math.nan
@@ -65,25 +68,32 @@ def isdtype(dtype: DType, kind: DType | str | tuple) -> builtins.bool:
     return dtype == kind
 
 
-def result_type(*arrays_and_dtypes: Array | DType | int | float | builtins.bool) -> DType:
+def result_type(*arrays_and_dtypes: Any) -> DType:
     """Returns the dtype of a result of operands with these dtypes. Python numbers take the dtype of the others."""
-    dtypes = [x.dtype if isinstance(x, Array) else x for x in arrays_and_dtypes if not isinstance(x, (int, float))]
+    dtypes = [_array_dtype(x) for x in arrays_and_dtypes if not isinstance(x, (int, float, complex))]
     if not dtypes:
         raise _core.ArgumentError("[result_type] at least one array or dtype is required")
     out = dtypes[0]
     for d in dtypes[1:]:
         out = _core.promote(out, d)
     for x in arrays_and_dtypes:
-        if isinstance(x, float) and out not in _floats:
+        if isinstance(x, complex):
+            out = _core.promote(out, _core.complex64)
+        elif isinstance(x, float) and out not in _floats + _complex.DTYPES:
             out = _core.float32
         elif isinstance(x, int) and not isinstance(x, builtins.bool) and out == _core.bool:
             out = _core.int32
     return out
 
 
+def _array_dtype(x: Any) -> DType:
+    """Returns the dtype of an array, and a dtype unchanged."""
+    return x.dtype if isinstance(x, (Array, ComplexArray)) else x
+
+
 def can_cast(from_: DType | Array, to: DType) -> builtins.bool:
     """Returns whether promotion of the two dtypes gives the second one. Integers of 64 bits can be rounded to f32."""
-    dtype = from_.dtype if isinstance(from_, Array) else from_
+    dtype = _array_dtype(from_)
     return _core.promote(dtype, to) == to
 
 
@@ -108,8 +118,10 @@ class iinfo_object(NamedTuple):
 
 
 def finfo(type: DType | Array) -> finfo_object:
-    """Returns the limits of a float dtype."""
-    dtype = type.dtype if isinstance(type, Array) else type
+    """Returns the limits of a float dtype, or of the parts of a complex dtype."""
+    dtype = _array_dtype(type)
+    if dtype in _complex.DTYPES:
+        dtype = _complex.part_dtype(dtype)
     # bits, bits of the mantissa, largest exponent
     limits = {_core.float16: (16, 10, 15), _core.bfloat16: (16, 7, 127), _core.float32: (32, 23, 127),
               _core.float64: (64, 52, 1023)}  # fmt: skip
@@ -122,7 +134,7 @@ def finfo(type: DType | Array) -> finfo_object:
 
 def iinfo(type: DType | Array) -> iinfo_object:
     """Returns the limits of an integer dtype."""
-    dtype = type.dtype if isinstance(type, Array) else type
+    dtype = _array_dtype(type)
     if dtype not in _signed + _unsigned:
         raise DtypeError(f"[iinfo] {dtype} is not an integer dtype")
     bits = 8 * dtype.itemsize
@@ -144,7 +156,7 @@ class _Info:
 
     def default_dtypes(self, *, device: Any = None) -> dict:
         """Returns the dtypes of new arrays."""
-        return {"real floating": _core.float32, "complex floating": None, "integral": _core.int64,
+        return {"real floating": _core.float32, "complex floating": _core.complex64, "integral": _core.int64,
                 "indexing": _core.int64}  # fmt: skip
 
     def devices(self) -> list[_core.Device]:
@@ -153,7 +165,7 @@ class _Info:
 
     def dtypes(self, *, device: Any = None, kind: str | tuple | None = None) -> dict:
         """Returns the dtypes of the standard of a kind by name. float16 and bfloat16 are not in the standard."""
-        every = _kinds["bool"] + _signed + _unsigned + (_core.float32, _core.float64)
+        every = _kinds["bool"] + _signed + _unsigned + (_core.float32, _core.float64) + _complex.DTYPES
         return {d.name: d for d in every if kind is None or isdtype(d, kind)}
 
 
@@ -179,14 +191,14 @@ def _flatten(obj: Any, out: list) -> tuple:
                 raise ShapeError(f"[asarray] nested sequences have different shapes: {inner} and {shape}")
             inner = shape
         return (len(obj), *(inner or ()))
-    if isinstance(obj, Array):
+    if isinstance(obj, (Array, ComplexArray)):
         if obj.ndim == 0:
             obj = obj.item()
         else:
             return _flatten(obj.tolist(), out)
-    if hasattr(obj, "item") and not isinstance(obj, (int, float)):  # a number of NumPy
+    if hasattr(obj, "item") and not isinstance(obj, (int, float, complex)):  # a number of NumPy
         obj = obj.item()
-    if not isinstance(obj, (int, float)):
+    if not isinstance(obj, (int, float, complex)):
         advice = (". Pass list(x) for the bytes, or numpy.frombuffer(x, dtype) for numbers that they contain"
                   if isinstance(obj, (bytes, bytearray, memoryview)) else
                   ". Pass list(x)" if hasattr(obj, "__iter__") and not isinstance(obj, (str, dict)) else "")  # fmt: skip
@@ -199,25 +211,26 @@ _formats = {"bool": "?", "int8": "b", "uint8": "B", "int16": "h", "uint16": "H",
             "int64": "q", "uint64": "Q", "float16": "e", "float32": "f", "float64": "d"}  # fmt: skip
 
 
-def asarray(obj: Any, /, *, dtype: DType | str | None = None, device: Any = None, copy: builtins.bool | None = None) -> Array:
+def asarray(obj: Any, /, *, dtype: DType | str | None = None, device: Any = None, copy: builtins.bool | None = None) -> Any:
     """Converts numbers, nested sequences and arrays of other libraries to an array.
 
-    Arrays of other libraries are copied; from_dlpack() shares their memory. Python floats become float32, ints int64.
-    With `copy=False`, raises ArgumentError if a copy would be needed. Raises DtypeError if a number does not fit in the
-    dtype, and TypeError for masked arrays of NumPy.
+    Arrays of other libraries are copied; from_dlpack() shares their memory. Python floats become float32, ints int64,
+    complex numbers complex64. The result is a ComplexArray if the dtype is complex. With `copy=False`, raises
+    ArgumentError if a copy would be needed. Raises DtypeError if a number does not fit in the dtype, or if complex
+    numbers are converted to a real dtype, and TypeError for masked arrays of NumPy.
     """
-    if isinstance(obj, Array):
+    if isinstance(obj, (Array, ComplexArray)):
         to = obj.dtype if dtype is None else _dtype_of(dtype)
         moves = device is not None and _core.Device(str(device)) != obj.device
         if to == obj.dtype and not moves:
-            return _apply("copy", obj) if copy else obj
+            return obj.copy() if copy else obj
         if copy is False:
             raise _core.ArgumentError("[asarray] another dtype or device needs a copy, but copy is False")
         out = obj.astype(to)
-        return _core.to(out, device) if moves else out
+        return out.to_device(device) if moves else out
     if copy is False:
         raise _core.ArgumentError("[asarray] the object can only be copied. Use from_dlpack to share memory")
-    if hasattr(obj, "__array_interface__") and not isinstance(obj, (int, float)):  # NumPy
+    if hasattr(obj, "__array_interface__") and not isinstance(obj, (int, float, complex)):  # NumPy
         import numpy
 
         if isinstance(obj, numpy.ma.MaskedArray):
@@ -225,9 +238,15 @@ def asarray(obj: Any, /, *, dtype: DType | str | None = None, device: Any = None
                             "Pass x.filled(value), or x.data and x.mask")  # fmt: skip
         host = numpy.asarray(obj)
         host = host.astype(host.dtype.newbyteorder("="), copy=False)
-        host = numpy.ascontiguousarray(host).reshape(host.shape)
-        given = _core.from_buffer(host.view(numpy.uint8) if host.ndim else host.reshape(1).view(numpy.uint8), host.dtype,
-                                  host.shape, device)  # fmt: skip
+
+        def copied(part: Any) -> Array:
+            part = numpy.ascontiguousarray(part).reshape(part.shape)
+            return _core.from_buffer(part.reshape(-1).view(numpy.uint8), part.dtype, part.shape, device)
+
+        if host.dtype in (numpy.complex64, numpy.complex128):
+            given: Any = _complex.make(copied(host.real), copied(host.imag))
+        else:
+            given = copied(host)
         return given if dtype is None else given.astype(dtype)
     if hasattr(obj, "__dlpack__"):
         out = from_dlpack(obj, copy=True)
@@ -240,6 +259,11 @@ def asarray(obj: Any, /, *, dtype: DType | str | None = None, device: Any = None
     if dtype is not None:
         dtype = _dtype_of(dtype)
         _check_fits("asarray", values, dtype)
+    if dtype in _complex.DTYPES or builtins.any(isinstance(v, complex) for v in values):
+        part = _complex.part_dtype(dtype or _core.complex64)
+        packed = f"{len(values)}{_formats[part.name]}"
+        data = [struct.pack(packed, *numbers) for numbers in ([complex(v).real for v in values], [complex(v).imag for v in values])]
+        return _complex.make(*(_core.from_buffer(d, part, shape, device) for d in data))
     if builtins.all(isinstance(v, builtins.bool) for v in values) and values:
         kind = _core.bool
     elif builtins.all(isinstance(v, int) for v in values) and values:
@@ -262,8 +286,15 @@ def _dtype_of(dtype: DType | str) -> DType:
     return dtype if isinstance(dtype, DType) else _core.promote(dtype, dtype)
 
 
-def _check_fits(name: str, values: Sequence[float], dtype: DType) -> None:
-    """Raises DtypeError if a number is outside of the range of an integer dtype. Fractions are truncated."""
+def _check_fits(name: str, values: Sequence[Any], dtype: DType) -> None:
+    """Raises DtypeError if a number is outside of the range of an integer dtype, or complex and the dtype is not.
+
+    Fractions are truncated for an integer dtype.
+    """
+    if dtype not in _complex.DTYPES:
+        for v in values:
+            if isinstance(v, complex):
+                raise DtypeError(f"[{name}] the number {v} is complex, but the dtype is {dtype.name}. Use complex64 or complex128")
     if dtype not in _signed + _unsigned:
         return
     limits = iinfo(dtype)
@@ -308,9 +339,13 @@ def full(shape: int | Sequence[int], fill_value: Any, *, dtype: DType | str | No
     if hasattr(fill_value, "item"):  # an array without axes, or a number of NumPy
         fill_value = fill_value.item()
     if dtype is None:
-        dtype = (_core.bool if isinstance(fill_value, builtins.bool) else
-                 _core.int64 if isinstance(fill_value, int) else _core.float32)  # fmt: skip
-    _check_fits("full", [fill_value], _dtype_of(dtype))
+        dtype = (_core.bool if isinstance(fill_value, builtins.bool) else _core.int64 if isinstance(fill_value, int) else
+                 _core.complex64 if isinstance(fill_value, complex) else _core.float32)  # fmt: skip
+    dtype = _dtype_of(dtype)
+    _check_fits("full", [fill_value], dtype)
+    if dtype in _complex.DTYPES:
+        part, number = _complex.part_dtype(dtype), complex(fill_value)
+        return _complex.make(full(shape, number.real, dtype=part, device=device), full(shape, number.imag, dtype=part, device=device))
     if isinstance(fill_value, int) and not -(2**53) <= fill_value <= 2**53:  # the value of "full" is a float
         return _apply("copy", broadcast_to(asarray(fill_value, dtype=dtype, device=device), _shape(shape)))
     return _apply("full", shape=_shape(shape), value=fill_value, dtype=dtype, device=device)
@@ -379,7 +414,10 @@ def linspace(start: float, stop: float, /, num: int, *, dtype: DType | str | Non
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: DType | str | None = None,
         device: Any = None) -> Array:  # fmt: skip
     """Returns a matrix with ones on the k-th diagonal and zeros elsewhere."""
-    return _apply("eye", rows=n_rows, columns=n_cols, offset=k, dtype=dtype or _core.float32, device=device)
+    dtype = _core.float32 if dtype is None else _dtype_of(dtype)
+    if dtype in _complex.DTYPES:
+        return _complex.from_real(eye(n_rows, n_cols, k=k, dtype=_complex.part_dtype(dtype), device=device), dtype)
+    return _apply("eye", rows=n_rows, columns=n_cols, offset=k, dtype=dtype, device=device)
 
 
 def tril(x: Array, /, *, k: int = 0) -> Array:
@@ -465,7 +503,7 @@ def _random(name: str, shape: int | Sequence[int], seed: int, *operands: Any, **
 
 
 def _several(result: Any) -> list[Array]:
-    return [result] if isinstance(result, Array) else list(result)
+    return [result] if isinstance(result, (Array, ComplexArray)) else list(result)
 
 
 # Elementwise functions. They take arrays and Python numbers.
@@ -478,9 +516,12 @@ def _one(name: str, doc: str):
         try:
             return compute(x)
         except TypeError:
-            if _array_of(x) is x:
+            array = _array_of(x)
+            if _complex.is_complex(array):
+                return _complex.apply(name, (array,), {})
+            if array is x:
                 raise
-        return compute(_array_of(x))
+        return compute(array)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
@@ -502,6 +543,8 @@ def _keeps_integers(name: str, doc: str):
 
     def function(x: Array, /) -> Array:
         array = _array_of(x)
+        if isinstance(array, ComplexArray):
+            return _complex.apply(name, (array,), {})
         return compute(array) if array.dtype in _floats else +array
 
     function.__name__ = function.__qualname__ = name
@@ -684,6 +727,29 @@ def astype(x: Array, dtype: DType | str, /, *, copy: builtins.bool = True, devic
     return asarray(x, dtype=dtype, device=device, copy=copy or None)
 
 
+# Complex numbers. An array of real numbers has imaginary parts of 0.
+
+
+def real(x: Any, /) -> Array:
+    """Returns the real parts, which share the memory of the array."""
+    return x.real
+
+
+def imag(x: Any, /) -> Array:
+    """Returns the imaginary parts, which share the memory of a ComplexArray."""
+    return x.imag
+
+
+def conj(x: Any, /) -> Any:
+    """Returns the complex conjugates."""
+    return x.conj()
+
+
+def angle(x: Any, /) -> Array:
+    """Returns the angle of complex numbers in radians, between -pi and pi."""
+    return _complex.apply("angle", (x,), {}) if isinstance(x, ComplexArray) else atan2(0.0, x)
+
+
 # Reductions.
 
 
@@ -775,7 +841,7 @@ def any(x: Array, /, *, axis: _Axis = None, keepdims: builtins.bool = False) -> 
 
 def all(x: Any, /, *, axis: _Axis = None, keepdims: builtins.bool = False) -> Any:
     """Returns whether all elements are True or not 0."""
-    if not isinstance(x, Array):
+    if not isinstance(x, (Array, ComplexArray)):
         return builtins.all(x)
     return _apply("all", x if x.dtype == _core.bool else x != 0, axes=_axes(x, axis), keep=keepdims)
 
@@ -1173,10 +1239,10 @@ def tensordot(x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Seque
 
 
 def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
-    """Returns the sum of products along an axis, which has the same extent in both arrays."""
+    """Returns the sum of products along an axis, which has the same extent in both arrays. `x1` is conjugated."""
     if x1.ndim == 0 or x2.ndim == 0 or x1.shape[_axis("vecdot", x1, axis)] != x2.shape[_axis("vecdot", x2, axis)]:
         raise ShapeError(f"[vecdot] the extents of axis {axis} differ: {x1.shape} and {x2.shape}")
-    out = sum(x1 * x2, axis=axis)
+    out = sum((x1.conj() if isinstance(x1, ComplexArray) else x1) * x2, axis=axis)
     return out.astype(result_type(x1, x2))
 
 
@@ -1280,13 +1346,17 @@ def scaled_dot_product_attention(q: Array, k: Array, v: Array, mask: Array | Non
 # Evaluation and files.
 
 
-def eval(*arrays: Array) -> None:  # noqa: A001
+def eval(*arrays: Any) -> None:  # noqa: A001
     """Computes pending arrays. Arrays of the same shape share a kernel."""
+    if builtins.any(isinstance(a, ComplexArray) for a in arrays):
+        arrays = tuple(part for a in arrays for part in ((a.real, a.imag) if isinstance(a, ComplexArray) else (a,)))
     _core.eval(*arrays)
 
 
 def save(x: Array, path: str, /) -> None:
     """Writes a NumPy .npy file. Raises TypeError if `x` is not an Array, and MissingFile if the folder does not exist."""
+    if isinstance(x, ComplexArray):
+        raise DtypeError("[save] complex numbers are not supported. Save x.real and x.imag, or numpy.asarray(x)")
     if not isinstance(x, Array):
         raise TypeError(f"[save] the first argument must be an Array, not {type(x).__name__}. Call save(array, path)")
     check_folder("save", path)
@@ -1325,11 +1395,11 @@ def _save_npz(name: str, path: str, arrays: tuple[Array, ...], named: dict[str, 
 
 def to_device(x: Array, device: Any, /) -> Array:
     """Returns a copy on another device, or the array itself if it is already there."""
-    return _core.to(x, device)
+    return x.to_device(device)
 
 
 __all__ = [name for name, value in list(globals().items())
            if (not name.startswith("_") and (callable(value) or name in ("e", "pi", "inf", "nan", "newaxis"))
-               and name not in ("Any", "NamedTuple", "Sequence", "Array", "DType", "DtypeError", "ShapeError",
+               and name not in ("Any", "NamedTuple", "Sequence", "Array", "ComplexArray", "DType", "DtypeError", "ShapeError",
                                 "reading", "check_folder", "check_not_negative"))]  # fmt: skip
 __all__.append("__array_namespace_info__")

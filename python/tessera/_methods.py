@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from . import _core, _functions
+from . import _complex, _core, _functions
 from ._core import Array
 
 
@@ -33,8 +33,34 @@ def mT(self):
 
 @_method
 def astype(self, dtype, /):
-    """Converts to another dtype. Returns the array itself if it has that dtype."""
-    return self if dtype == self.dtype else _core.apply("astype", self, dtype=dtype)
+    """Converts to another dtype. Returns the array itself if it has that dtype, and a ComplexArray if `dtype` is complex."""
+    if dtype == self.dtype:
+        return self
+    try:
+        return _core.apply("astype", self, dtype=dtype)
+    except _core.DtypeError:
+        to = _functions._dtype_of(dtype)
+        if to not in _complex.DTYPES:
+            raise
+    return _complex.from_real(self, to)
+
+
+@_property
+def real(self):
+    """The array itself, as for a ComplexArray."""
+    return self
+
+
+@_property
+def imag(self):
+    """An array of zeros of the same shape and dtype."""
+    return _functions.zeros_like(self)
+
+
+@_method
+def conj(self):
+    """Returns a copy, as for a ComplexArray."""
+    return self.copy()
 
 
 @_method

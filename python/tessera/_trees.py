@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nested structures of arrays: lists, tuples, dictionaries, dataclasses and models."""
+"""Nested structures of arrays: lists, tuples, dictionaries, dataclasses, models, and complex arrays."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import copy
 import dataclasses
 from typing import Any, Callable
 
+from ._complex import ComplexArray, make
 from ._core import Array
 
 
 def map_values(f: Callable[[Any], Any], tree: Any) -> Any:
     """Returns a structure with `f(value)` in place of each array and each other value."""
+    if isinstance(tree, ComplexArray):
+        return make(map_values(f, tree.real), map_values(f, tree.imag))
     if isinstance(tree, dict):
         mapped = copy.copy(tree)  # keeps what subclasses have besides the items
         for key, value in tree.items():
@@ -42,7 +45,9 @@ def arrays_of(tree: Any) -> list[Array]:
         if isinstance(part, Array):
             out.append(part)
             return
-        if isinstance(part, dict):
+        if isinstance(part, ComplexArray):
+            parts = [part.real, part.imag]
+        elif isinstance(part, dict):
             parts = list(part.values())
         elif isinstance(part, (list, tuple)):
             parts = list(part)

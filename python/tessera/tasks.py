@@ -20,6 +20,7 @@ import weakref
 from typing import Any, Callable
 
 from . import _core
+from ._complex import ComplexArray, make
 from ._core import Array
 from ._functions import _array_of
 from ._trees import arrays_of, map_values
@@ -37,24 +38,28 @@ class _Access:
             raise TypeError(f"[{mode}] the argument must be an Array, not {type(array).__name__}")
 
 
-def in_(x: Array, /) -> Any:
+def _access(x: Any, mode: str) -> Any:
+    return make(_Access(x.real, mode), _Access(x.imag, mode)) if isinstance(x, ComplexArray) else _Access(x, mode)
+
+
+def in_(x: Array | ComplexArray, /) -> Any:
     """The task reads the array, as if it were passed without in_()."""
-    return _Access(x, "in")
+    return _access(x, "in")
 
 
-def out(x: Array, /) -> Any:
+def out(x: Array | ComplexArray, /) -> Any:
     """The task overwrites the array. The old contents are not copied to the task's device."""
-    return _Access(x, "out")
+    return _access(x, "out")
 
 
-def inout(x: Array, /) -> Any:
+def inout(x: Array | ComplexArray, /) -> Any:
     """The task reads and writes the array."""
-    return _Access(x, "inout")
+    return _access(x, "inout")
 
 
-def commute(x: Array, /) -> Any:
+def commute(x: Array | ComplexArray, /) -> Any:
     """The task reads and writes the array. Commuting tasks run in any order, one at a time."""
-    return _Access(x, "commute")
+    return _access(x, "commute")
 
 
 class Task:

@@ -15,7 +15,7 @@ import unittest
 from pathlib import Path
 
 import tessera as ts
-from tessera import kernels, linalg, nn, tasks
+from tessera import fft, kernels, linalg, nn, tasks
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,7 +39,7 @@ class Docs(unittest.TestCase):
 
     def test_public_names_have_docstrings(self):
         missing = []
-        for module in (ts, kernels, linalg, nn, tasks):
+        for module in (ts, fft, kernels, linalg, nn, tasks):
             for name, value in vars(module).items():
                 if name.startswith("_") or not callable(value) or getattr(value, "__module__", "") in ("typing", "builtins"):
                     continue
