@@ -900,6 +900,16 @@ def cumulative_prod(x: Array, /, *, axis: int | None = None, dtype: DType | str 
     return _running("cumulative_prod", "cumprod", x, axis, dtype, 1 if include_initial else None)
 
 
+def cumsum(x: Array, /, axis: int | None = None, *, dtype: DType | str | None = None) -> Array:
+    """Returns running sums along an axis, or of the elements in row-major order if `axis` is None, as in NumPy."""
+    return cumulative_sum(x.reshape(x.size) if axis is None else x, axis=axis, dtype=dtype)
+
+
+def cumprod(x: Array, /, axis: int | None = None, *, dtype: DType | str | None = None) -> Array:
+    """Returns running products along an axis, or of the elements in row-major order if `axis` is None, as in NumPy."""
+    return cumulative_prod(x.reshape(x.size) if axis is None else x, axis=axis, dtype=dtype)
+
+
 def cummax(x: Array, /, *, axis: int | None = None) -> Array:
     """Returns the largest element so far along an axis. NaN propagates."""
     return _running("cummax", "cummax", x, axis, None, None)
@@ -1086,6 +1096,29 @@ def sort(x: Array, /, *, axis: int = -1, descending: builtins.bool = False, stab
     """Returns the elements of an axis in order. NaN is last, or first if descending."""
     out = _apply("sort", x, axis=axis)
     return _apply("flip", out, axes=(axis,)) if descending and x.ndim else out
+
+
+def partition(x: Array, kth: int | Sequence[int], /, axis: int = -1) -> Array:
+    """Returns the elements of an axis in an order in which those at the positions `kth` are as in a sorted axis.
+
+    The whole axis is sorted, which satisfies NumPy's definition. Raises ShapeError if the axis does not exist or has no
+    position `kth`.
+    """
+    _check_positions("partition", x, kth, axis)
+    return sort(x, axis=axis)
+
+
+def argpartition(x: Array, kth: int | Sequence[int], /, axis: int = -1) -> Array:
+    """Returns the positions of the elements of partition(), int64."""
+    _check_positions("argpartition", x, kth, axis)
+    return argsort(x, axis=axis)
+
+
+def _check_positions(name: str, x: Array, kth: int | Sequence[int], axis: int) -> None:
+    n = x.shape[_axis(name, x, axis)]
+    for k in [kth] if isinstance(kth, int) else kth:
+        if not -n <= k < n:
+            raise ShapeError(f"[{name}] the position {k} is out of range for an axis of {n} elements")
 
 
 def searchsorted(x1: Array, x2: Array, /, *, side: str = "left", sorter: Array | None = None) -> Array:

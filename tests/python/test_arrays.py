@@ -433,6 +433,11 @@ class Functions(unittest.TestCase):
         x = ts.asarray(a)
         close(self, ts.cumulative_prod(x, axis=1), np.cumprod(a, axis=1), 1e-10)
         close(self, ts.cumulative_prod(ts.asarray([2, 3]), include_initial=True), [1, 2, 6])
+        close(self, ts.cumsum(x, axis=1), np.cumsum(a, axis=1), 1e-10)
+        close(self, ts.cumprod(x, 0), np.cumprod(a, 0), 1e-10)
+        close(self, ts.cumsum(x), np.cumsum(a), 1e-10)
+        close(self, ts.cumprod(x.T), np.cumprod(a.T), 1e-10)
+        self.assertEqual(ts.cumsum(ts.ones(2), dtype="int32").dtype, ts.int32)
         close(self, ts.cummax(x, axis=1), np.maximum.accumulate(a, axis=1))
         close(self, ts.cummin(x, axis=0), np.minimum.accumulate(a, axis=0))
         with self.assertRaisesRegex(ts.ShapeError, "cummax.*needs an axis"):
@@ -511,6 +516,16 @@ class Functions(unittest.TestCase):
         close(self, ts.sort(x, descending=True), -np.sort(-a))
         close(self, ts.argsort(x), np.argsort(a, kind="stable"))
         close(self, ts.argsort(x, descending=True), np.argsort(-a, kind="stable"))
+        for axis in (0, -1):
+            for kth in (1, (0, -1)):
+                got = ts.partition(x, kth, axis=axis).numpy()
+                close(self, ts.take(ts.asarray(got), ts.asarray(kth) % a.shape[axis], axis=axis), np.take(np.sort(a, axis), kth, axis))
+                self.assertTrue((np.sort(got, axis) == np.sort(a, axis)).all())
+                close(self, ts.take_along_axis(x, ts.argpartition(x, kth, axis=axis), axis=axis), got)
+        self.assertEqual(ts.partition(ts.asarray([3, 1, 2]), 1)[1].item(), 2)
+        for kth, axis in ((6, -1), (-7, -1), ((0, 4), 0), (0, 2)):
+            with self.assertRaisesRegex(ts.ShapeError, "partition.*out of range"):
+                ts.partition(x, kth, axis=axis)
         values, counts = ts.unique_counts(x)
         wanted = np.unique(a, return_counts=True)
         close(self, values, wanted[0])
