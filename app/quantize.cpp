@@ -29,12 +29,17 @@ void warn_of_losses(const GgufFile& file, const std::vector<GgmlType>& types) {
   bool is_quantised = false;
   std::uint32_t block = 1;
   for (const GgmlType type : types) block = std::max(block, ggml_type_info(type)->block);
+  std::map<std::pair<GgmlType, std::uint64_t>, std::vector<std::string>> others;  // by type and row length
   for (std::size_t i = 0; i < types.size(); ++i) {
     const GgufTensor& t = file.tensors()[i];
     is_quantised = is_quantised || (types[i] != t.type && ggml_type_info(t.type)->block > 1);
-    if (is_quantizable(t) && t.dims[0] % block != 0)
-      eprint("{}: becomes {}, because its row length {} is not a multiple of {}\n", printable_line(t.name),
-             ggml_type_info(types[i])->name, t.dims[0], block);
+    if (is_quantizable(t) && t.dims[0] % block != 0) others[{types[i], t.dims[0]}].push_back(printable_line(t.name));
+  }
+  for (const auto& [kind, names] : others) {
+    const bool one = names.size() == 1;
+    eprint("{}{} {} {}, because {} row length {} is not a multiple of {}\n", names[0],
+           one ? "" : fmt::format(" and {} more", names.size() - 1), one ? "becomes" : "become",
+           ggml_type_info(kind.first)->name, one ? "its" : "their", kind.second, block);
   }
   if (is_quantised)
     logging::warn(fmt::format("{}: the model is already quantised; quantise its original file to lose less accuracy",

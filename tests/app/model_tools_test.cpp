@@ -79,7 +79,7 @@ TEST(Quantize, KeepsMatricesWhoseRowsAreNotWholeBlocks) {
   w.add_tensor("norm.weight", {96}, values).write(from);
   const Outcome o = run({"quantize", from, path, "q4_0"});
   ASSERT_EQ(o.code, 0) << o.err;
-  EXPECT_TRUE(holds(o.err, {"a.weight: becomes f16, because its row length 48 is not a multiple of 32\n",
+  EXPECT_TRUE(holds(o.err, {"a.weight becomes f16, because its row length 48 is not a multiple of 32\n",
                             "f16: 1 tensor, f32: 3 tensors, q4_0: 1 tensor"}));
   const GgufFile to = GgufFile::open(path);
   EXPECT_EQ(to.alignment(), 64u);
@@ -193,9 +193,8 @@ TEST(Perplexity, IsSimilarForQuantisedFiles) {
   ASSERT_EQ(run({"quantize", f16, q4, "q4_0", "-q"}).code, 0);
   // Most rows have 192 elements.
   const Outcome mixed = run({"quantize", f16, mix, "q4_k_m"});
-  EXPECT_TRUE(
-      holds(mixed.err, {"blk.1.attn_q.weight: becomes q5_0, because its row length 192 is not a multiple of 256",
-                        "token_embd.weight: becomes q8_0", "q6_K: "}));
+  EXPECT_TRUE(holds(mixed.err, {" more become q5_0, because their row length 192 is not a multiple of 256\n",
+                                "token_embd.weight becomes q8_0", "q6_K: "}));
   const double half = perplexity_of(f16)["perplexity"],
                eight = perplexity_of("models/pgdocs-2m-q8_0.gguf")["perplexity"],
                four = perplexity_of(q4)["perplexity"];
