@@ -64,6 +64,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
         comment_deadline_(shared.io) {}
 
   State state() const { return state_; }
+  /// True while the connection waits for a request.
+  bool is_waiting() const { return state_ == State::idle || state_ == State::header || state_ == State::body; }
+  /// True if a request is being received with less than 64 bytes a second, not counting the first second.
+  bool is_slow() const;
   void start() {
     error_code ignored;
     socket_.set_option(tcp::no_delay(true), ignored);
@@ -111,6 +115,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Deadline read_deadline_, write_deadline_, comment_deadline_;
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
+  std::chrono::steady_clock::time_point waits_since_ = std::chrono::steady_clock::now();
   State state_ = State::idle;
   bool watching_ = false;  ///< a read is pending that notices the end of the connection or the next request
   std::string out_, writing_;

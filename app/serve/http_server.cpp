@@ -49,8 +49,18 @@ void Connection::close() {
   if (auto lost = std::exchange(lost_, nullptr)) asio::post(pool_.io, std::move(lost));
 }
 
+bool Connection::is_slow() const {
+  constexpr double bytes_per_second = 64, first_second = 1;
+  // The header has been removed from the buffer when the body is received. No header is shorter than this.
+  constexpr std::size_t least_header = 64;
+  const std::size_t body = state_ == State::body && parser_ ? least_header + parser_->get().body().size() : 0;
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - waits_since_;
+  return static_cast<double>(buffer_.size() + body) < bytes_per_second * (waited.count() - first_second);
+}
+
 void Connection::wait_for_request(Milliseconds time) {
   state_ = State::idle;
+  waits_since_ = std::chrono::steady_clock::now();
   pool_.connections.splice(pool_.connections.end(), pool_.connections,
                            std::ranges::find(pool_.connections, shared_from_this()));
   if (pool_.draining) return close();
@@ -308,16 +318,17 @@ void HttpServer::State::accept() {
 }
 
 // If there are too many connections, one that has been answered is closed, or the one that has waited longest for its
-// request, so that idle and slow clients do not keep others out.
+// request, so that idle and slow clients do not keep others out. Clients that send faster are closed only if there are
+// no others.
 void HttpServer::State::admit(tcp::socket socket) {
-  using S = Connection::State;
-  const auto evict = [&](const std::initializer_list<S> states) {
+  const auto evict = [&](const auto& may_be_closed) {
     if (shared.connections.size() < shared.limits.connections) return;
-    const auto victim = std::ranges::find_if(
-        shared.connections, [&](const auto& c) { return std::ranges::find(states, c->state()) != states.end(); });
+    const auto victim = std::ranges::find_if(shared.connections, may_be_closed);
     if (victim != shared.connections.end()) std::shared_ptr(*victim)->close();
   };
-  evict({S::lingering}), evict({S::idle, S::header, S::body});
+  evict([](const auto& c) { return c->state() == Connection::State::lingering; });
+  evict([](const auto& c) { return c->is_waiting() && c->is_slow(); });
+  evict([](const auto& c) { return c->is_waiting(); });
   if (shared.connections.size() >= shared.limits.connections) return;  // closes the socket
   shared.connections.push_back(std::make_shared<Connection>(std::move(socket), shared));
   const auto connection = shared.connections.back();

@@ -19,8 +19,8 @@ using test::HttpClient;
 /// A server that answers each request with the size of its body, or with a stream for /stream.
 class SizeServer {
  public:
-  SizeServer()
-      : server_("127.0.0.1", 0, {.header = 1024, .body = 4096},
+  explicit SizeServer(HttpLimits limits = {.header = 1024, .body = 4096})
+      : server_("127.0.0.1", 0, limits,
                 [](const HttpRequest& request, std::unique_ptr<Reply> reply) {
                   const std::string size = std::to_string(request.body.size());
                   if (request.path != "/stream") return reply->send({.body = size});
@@ -69,6 +69,28 @@ std::string add_request(std::string& to, std::mt19937_64& random) {
   }
   to += "0\r\n\r\n";
   return std::to_string(total);
+}
+
+TEST(ServeHttp, SlowClientsAreClosedBeforeThoseThatPause) {
+  SizeServer server({.header = 1024, .body = 4096, .connections = 8});
+  const std::string request = HttpClient::text("POST", "/", std::string(400, 'b'));
+  HttpClient in_header(server.port()), in_body(server.port());
+  in_header.send("POST / HTTP/1.1\r\nHost: localhost\r\nAccept: " + std::string(200, 'a'));
+  in_body.send(request.substr(0, request.size() - 200));
+  std::vector<std::unique_ptr<HttpClient>> idle;
+  for (int i = 0; i < 6; ++i) idle.push_back(std::make_unique<HttpClient>(server.port()));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  std::vector<std::unique_ptr<HttpClient>> others;
+  for (const auto& client : idle) {
+    others.push_back(std::make_unique<HttpClient>(server.port()));
+    others.back()->send(HttpClient::text("GET", "/"));
+    EXPECT_EQ(others.back()->read_answer().body, "0");
+    EXPECT_TRUE(client->closes());
+  }
+  in_header.send("\r\n\r\n");
+  EXPECT_EQ(in_header.read_answer().body, "0");
+  in_body.send(request.substr(request.size() - 200));
+  EXPECT_EQ(in_body.read_answer().body, "400");
 }
 
 TEST(ServeHttp, MutatedRequestsAreAnsweredOrClosed) {
