@@ -260,7 +260,7 @@ static void arrays(void) {
   CHECK(take(loaded)[3] == 7);
   remove(path);
   FAILS(tessera_array_load(path, NULL, &loaded), TESSERA_ARGUMENT_ERROR, "x.npy");
-  FAILS(tessera_array_load("/", NULL, &loaded), TESSERA_ARGUMENT_ERROR, "file = /");
+  FAILS(tessera_array_load("/", NULL, &loaded), TESSERA_ARGUMENT_ERROR, "path = /");
 
   /* Bools are bytes. */
   const unsigned char flags[] = {0, 1, 255};
