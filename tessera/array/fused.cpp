@@ -10,6 +10,7 @@
 #include "tessera/array/min_max.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/kernel_family.h"
+#include "tessera/device/placement/kernel_backend.h"
 
 namespace tessera {
 
@@ -344,7 +345,8 @@ Form several_elements(Device device, const Structure& s, const Shape& extents) {
 // registers that it needs.
 bool needs_linear(Device device, const std::array<std::uint64_t, 3>& threads) {
   constexpr std::uint64_t everywhere = 65535;  // the maximum number of blocks in y and z that all APIs accept
-  if (is_built_in(device.backend) || (threads[1] <= everywhere * 256 && threads[2] <= everywhere * 64)) return false;
+  if (is_built_in(kernel_backend(device)) || (threads[1] <= everywhere * 256 && threads[2] <= everywhere * 64))
+    return false;
   const Capabilities& can = device_info(device).can;
   const auto takes = [&](std::size_t dimension, std::uint64_t n, std::uint64_t block) {
     return n <= can.max_grid_threads[dimension] / block * block && (n - 1) / block < can.max_blocks[dimension];
@@ -378,7 +380,7 @@ void run_map(Fused& fused, const Shape& shape, L&& launched) {
     structure.form = linear;
     threads = {static_cast<std::uint64_t>(element_count(shape)), 1, 1};
   }
-  if (blocks_are_vectors(device.backend)) {
+  if (blocks_are_vectors(kernel_backend(device))) {
     const auto &inputs = fused.inputs(), &outputs = fused.outputs();
     for (std::size_t v = 0; v < inputs.size() + outputs.size(); ++v) {
       const std::int64_t stride = (v < inputs.size() ? inputs[v] : outputs[v - inputs.size()]).strides[e.size() - 1];

@@ -10,6 +10,7 @@
 #include "tessera/array/radix_sort.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/kernel_family.h"
+#include "tessera/device/placement/kernel_backend.h"
 
 namespace tessera {
 
@@ -488,7 +489,7 @@ Array scatter_add(const Array& a, const Array& indices, const Array& updates, in
                 .keeps = operand_bits(1)};
   };
   const bool empty = s.updates.size() == 0 || a.size() == 0;
-  if (blocks_are_vectors(a.device().backend) && !empty) {
+  if (blocks_are_vectors(kernel_backend(a.device())) && !empty) {
     // 16-bit sums are computed in f32 and rounded once
     const bool small = a.dtype() == DType::f16 || a.dtype() == DType::bf16;
     const DType sums = small ? DType::f32 : a.dtype();

@@ -10,6 +10,7 @@
 #include "tessera/array/running_sum.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/kernel_family.h"
+#include "tessera/device/placement/kernel_backend.h"
 
 namespace tessera {
 
@@ -145,7 +146,7 @@ Array places_where(const Array& given) {
   const Array flags = given.as_contiguous();
   const std::int64_t count = flags.size();
   if (count == 0) return Array::empty({0}, DType::i64, flags.device());
-  if (blocks_are_vectors(flags.device().backend)) return places_in_parts(flags);
+  if (blocks_are_vectors(kernel_backend(flags.device()))) return places_in_parts(flags);
   const DType counts = count <= std::numeric_limits<std::int32_t>::max() ? DType::i32 : DType::i64;
   const Array until = detail::running_sum(flags, {Shape{count}, 0}, counts, false).reshape({count});
   const std::int64_t found = until.slice(0, count - 1, count).astype(DType::i64).item<std::int64_t>();
@@ -173,7 +174,7 @@ Array masked_select(const Array& a, const Array& mask) {
                       .with = {{"a", to_string(a.shape())}, {"mask", to_string(mask.shape())}},
                       .wrong = "the mask's shape does not match the array's first axes"});
   if (covered == a.shape().size() && mask.size() <= part && mask.size() != 0 && !a.has_history() &&
-      blocks_are_vectors(a.device().backend)) {
+      blocks_are_vectors(kernel_backend(a.device()))) {
     if (a.contiguous() && mask.contiguous()) return operation.finish(true_elements(mask, &a));
     const Array table = a.as_contiguous();
     return operation.finish(true_elements(mask.as_contiguous(), &table));

@@ -10,6 +10,7 @@
 #include "tessera/device/launch/block_threads.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/kernel_family.h"
+#include "tessera/device/placement/kernel_backend.h"
 #include "tessera/ir/semantics.h"
 
 namespace tessera {
@@ -522,7 +523,7 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
   constexpr std::int64_t short_run = 128, launch_worth = 4096;  // elements
   constexpr std::uint64_t most_bytes = std::uint64_t{64} << 20;
   bool apart = false;
-  if (deferred && blocks_are_vectors(device.backend) && results * total >= launch_worth &&
+  if (deferred && blocks_are_vectors(kernel_backend(device)) && results * total >= launch_worth &&
       static_cast<std::uint64_t>(results * total) * dtype_size(dtype) <= most_bytes) {
     const std::int64_t run = innermost_run(walk.fused(), shape, reduced);
     apart = run > 1 && run < short_run && run < total;
@@ -553,7 +554,7 @@ Array reduce(const Request& request, Array a, std::span<const int> axes, bool ke
     along_memory = s.strides[s.rank - 1u] == Structure::one;
   }
   const std::int64_t inner = dims.extents[kept - 1];
-  const bool vectors = blocks_are_vectors(device.backend);
+  const bool vectors = blocks_are_vectors(kernel_backend(device));
   if (request.position)
     s.form = !vectors                                    ? position
              : !along_memory && results >= 4             ? position_per_thread

@@ -10,6 +10,7 @@
 #include "tessera/device/launch/block_threads.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/kernel_family.h"
+#include "tessera/device/placement/kernel_backend.h"
 
 namespace tessera {
 
@@ -156,9 +157,9 @@ struct Split {
 Split split_of(Device device, const detail::AxisLayout& axis, DType sums, Running what) {
   const bool block = axis.inner == 1 && what == Running::sum;
   const DeviceInfo& info = device_info(device);
-  Split s{.threads = !block                               ? 0
-                     : blocks_are_vectors(device.backend) ? info.can.subgroup_widths[0]
-                                                          : block_threads(info.can, 256)};
+  Split s{.threads = !block                                       ? 0
+                     : blocks_are_vectors(kernel_backend(device)) ? info.can.subgroup_widths[0]
+                                                                  : block_threads(info.can, 256)};
   std::int64_t unit = 1, lanes = block ? 512 : 8192, most = 256;
   if (info.kind != DeviceKind::cpu) {
     s.items = block && axis.extent <= 1024 ? 4 : 64 / static_cast<std::uint32_t>(dtype_size(sums));

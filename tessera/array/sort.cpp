@@ -15,6 +15,7 @@
 #include "tessera/array/sort_keys.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/kernel_family.h"
+#include "tessera/device/placement/kernel_backend.h"
 
 namespace tessera {
 
@@ -244,7 +245,7 @@ Array sorted_along(const char* name, const Array& a, std::size_t axis, bool orde
   const Array last = a.permute(axes).as_contiguous();
   const std::int64_t rows = a.size() / extent;
   // A network sorts one row per vector lane, so a single row takes as long as a full vector of rows.
-  const bool network = blocks_are_vectors(a.device().backend) && network_key(a.dtype(), order) &&
+  const bool network = blocks_are_vectors(kernel_backend(a.device())) && network_key(a.dtype(), order) &&
                        extent > shortest_in_network && extent <= longest_in_network;
   const Array out = network                  ? sorted_by_network(last, rows, extent, order)
                     : extent <= short_extent ? sorted_short(last, rows, extent, order)

@@ -12,6 +12,7 @@
 #include "tessera/device/launch/block_threads.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/kernel_family.h"
+#include "tessera/device/placement/kernel_backend.h"
 #include "tessera/device/queue/recorder.h"
 #include "tessera/fft/kernels.h"
 
@@ -83,7 +84,7 @@ struct Limits {
 
 Limits limits_of(Device device, DType t) {
   const DeviceInfo& info = device_info(device);
-  Limits out{.vectors = blocks_are_vectors(device.backend)};
+  Limits out{.vectors = blocks_are_vectors(kernel_backend(device))};
   const auto bytes = static_cast<std::int64_t>(dtype_size(t));
   out.lanes = out.vectors ? std::max(1u, info.can.subgroup_widths[0] / (t == DType::f64 ? 2 : 1))
                           : block_threads(info.can, 256);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tessera/array/operation.h"
+#include "tessera/device/placement/kernel_backend.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/matrix_block.h"
 
@@ -12,7 +13,7 @@ namespace tessera::ops {
 bool is_packing_worthwhile(Device device, std::int64_t m, std::int64_t n, std::int64_t k) {
   // Larger products pack both factors themselves, which takes at most 1 % of their time.
   constexpr std::int64_t least = 384 * 384, most = 1024 * 1024;
-  return k * n >= least && k * n < most && std::min({m, n, k}) > 16 && blocks_are_vectors(device.backend) &&
+  return k * n >= least && k * n < most && std::min({m, n, k}) > 16 && blocks_are_vectors(kernel_backend(device)) &&
          tiles_of(device).vectors;
 }
 

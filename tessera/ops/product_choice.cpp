@@ -4,6 +4,7 @@
 #include "tessera/device/context.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/kernel_family.h"
+#include "tessera/device/placement/kernel_backend.h"
 #include "tessera/executor/executor.h"
 #include "tessera/ops/kernels.h"
 
@@ -15,8 +16,8 @@ const ProductChoice& choose_product_kernel(Device device, const ProductSpec& ask
   const auto n_of = [](std::int64_t v) { return static_cast<std::uint64_t>(v); };
   // If all threads are busy with tasks, a single block computes the whole product: several blocks would each pack the
   // data that all of them read. Large products are still split, so that threads that become idle can help.
-  const bool one_thread = asked.update && blocks_are_vectors(device.backend) && m * n * k * matrices <= 1 << 24 &&
-                          executor::Executor::is_saturated();
+  const bool one_thread = asked.update && blocks_are_vectors(kernel_backend(device)) &&
+                          m * n * k * matrices <= 1 << 24 && executor::Executor::is_saturated();
   auto& known = all[one_thread];
   ProductChoice& here =
       known[hash_of({n_of(m) ^ n_of(n) << 16 ^ n_of(k) << 32 ^ n_of(matrices) << 48, asked.hash()}) >> 60];

@@ -7,6 +7,7 @@
 #include "tessera/array/history.h"
 #include "tessera/device/launch/kernel_family.h"
 #include "tessera/device/launch/launch_arguments.h"
+#include "tessera/device/placement/kernel_backend.h"
 #include "tessera/ops/sparse_row_kernel.h"
 
 namespace tessera::ops {
@@ -92,7 +93,8 @@ SparseRowSpec choose_sparse_row(const Tiles& tiles, std::int64_t outputs, std::i
 }
 
 bool is_sparse_row_bit_exact(Device device, std::int64_t outputs, std::int64_t inputs) {
-  if (!blocks_are_vectors(device.backend)) return false;  // other devices add the threads' sums in a different order
+  if (!blocks_are_vectors(kernel_backend(device)))
+    return false;  // other devices add the threads' sums in a different order
   const Tiles tiles = tiles_of(device);
   ProductSpec row;  // the product that Dense requests
   row.a_unit_k = row.b_unit_k = true;

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "tessera/array/array.h"
+#include "tessera/array/functions.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/object_code.h"
 #include "tessera/base/os/processor.h"
@@ -38,12 +39,13 @@ std::string made_here() {
   return "nothing";
 }
 
-/// Computes with functions of the math library and shared memory, and with a reduction on GPUs: on cpu, its kernel is
-/// not recorded (docs/packs.md). Returns a hash of the results.
-std::string compute(bool gpu) {
+/// Computes with functions of the math library and shared memory, and with kernels that depend on the backend. Returns
+/// a hash of the results.
+std::string compute() {
   const Array x = Array::arange(1000, -2, 0.01, DType::f32);
   const Array y = exp(x * 0.5f) + pow(abs(x), Array::full({1000}, 1.5f)) + x;
-  const Array total = gpu ? sum(y) : y;
+  const Array total = sum(y), sorted = sort(y), seen = cumsum(y, 0);
+  const Array rows = mean(y.reshape({10, 100}), {1}) + max(y.reshape({10, 100}), {0}).slice(0, 0, 10);
   const auto tail = kernel("tail", block(64), [](Buffer<const float> in, Buffer<float> out) {
     auto shared = Shared<float>(64);
     shared[thread_id()] = in[global_id()];
@@ -53,16 +55,14 @@ std::string compute(bool gpu) {
   Array z = Array::empty({960}, DType::f32);
   tail.launch(blocks(15), y, z);
   std::string bytes;
-  for (const Array& a : {y, total, z})
+  for (const Array& a : {y, total, sorted, seen, rows, z})
     for (const float v : a.to_vector<float>()) bytes.append(reinterpret_cast<const char*>(&v), sizeof v);
   return sha256(bytes);
 }
-std::string compute_and_count(bool gpu) {
-  const std::string result = compute(gpu);
+std::string compute_and_count() {
+  const std::string result = compute();
   return result + " " + made_here();
 }
-std::string count_on_cpu() { return compute_and_count(false); }
-std::string count_on_gpu() { return compute_and_count(true); }
 std::string results(const std::string& answer) { return answer.substr(0, 64); }
 std::string counts(const std::string& answer) { return answer.size() > 65 ? answer.substr(65) : answer; }
 
@@ -77,7 +77,7 @@ void make_pack(const std::vector<std::string>& targets, const fs::path& file, co
   const std::string answer = run_in_child(variables, [&] {
     const auto packed = pack_launches(targets, file.string(), [&](Device device) {
       const DeviceScope scope(device);
-      compute(!targets[0].starts_with("cpu"));
+      compute();
     });
     for (const PackedTarget& target : packed)
       if (target.kernels < 4 || target.bytes == 0 || target.compiler.empty()) return "too little for " + target.name;
@@ -183,13 +183,13 @@ TEST(PackOnCpu, RunsWithoutTheModule) {
   const fs::path file = folder / "cpu.pack";
   make_pack({"cpu:" + best_level()}, file);
   const std::string compiled =
-      run_in_child({{"TESSERA_DEVICE", "cpu"}, {"TESSERA_CPU_TARGET", best_level()}}, count_on_cpu);
-  const std::string packed = run_in_child(with(file, no_module), count_on_cpu);
+      run_in_child({{"TESSERA_DEVICE", "cpu"}, {"TESSERA_CPU_TARGET", best_level()}}, compute_and_count);
+  const std::string packed = run_in_child(with(file, no_module), compute_and_count);
   EXPECT_EQ(results(packed), results(compiled)) << packed << compiled;
   EXPECT_TRUE(counts(packed).starts_with("0 compiled, ") && counts(packed).ends_with(" packed, 0 absent")) << packed;
   const std::string used = run_in_child(no_module, [&] {
     use_pack(file.string());
-    return count_on_cpu();
+    return compute_and_count();
   });
   EXPECT_EQ(used, packed) << "use_pack is like TESSERA_PACK";
 }
@@ -268,7 +268,7 @@ TEST(PackOnCpu, PackMustBeSetBeforeTheDeviceIsOpen) {
 TEST(PackOnCpu, BrokenPackIsAnErrorOfTheProgram) {
   const Folder folder;
   put(folder / "a.pack", "nothing");
-  const std::string answer = run_in_child(with(folder / "a.pack", {{"TESSERA_DEVICE", "cpu"}}), count_on_cpu);
+  const std::string answer = run_in_child(with(folder / "a.pack", {{"TESSERA_DEVICE", "cpu"}}), compute_and_count);
   EXPECT_NE(answer.find("the file is not a pack"), std::string::npos) << answer;
 }
 
@@ -292,14 +292,14 @@ TEST(PackOnFakeGpus, RunsWithoutCompilers) {
     const Folder folder;
     const fs::path file = folder / "gpu.pack";
     make_pack({gpu.target, gpu.other}, file, test::with_fakes());
-    const std::string compiled = run_in_child(test::with_fakes({{"TESSERA_DEVICE", gpu.backend}}), count_on_gpu);
-    const std::string packed = run_in_child(with(file, without_compilers(gpu)), count_on_gpu);
+    const std::string compiled = run_in_child(test::with_fakes({{"TESSERA_DEVICE", gpu.backend}}), compute_and_count);
+    const std::string packed = run_in_child(with(file, without_compilers(gpu)), compute_and_count);
     EXPECT_EQ(results(packed), results(compiled)) << gpu.backend << packed;
     EXPECT_TRUE(counts(packed).starts_with("0 compiled, ") && counts(packed).ends_with(" packed, 0 absent"))
         << gpu.backend << packed;
     // The compiler is present but not used.
     const std::string both =
-        run_in_child(with(file, test::with_fakes({{"TESSERA_DEVICE", gpu.backend}})), count_on_gpu);
+        run_in_child(with(file, test::with_fakes({{"TESSERA_DEVICE", gpu.backend}})), compute_and_count);
     EXPECT_EQ(both, packed) << gpu.backend;
   }
 }
@@ -309,12 +309,12 @@ TEST(PackOnFakeGpus, OtherArchitectureIsNamed) {
     const Folder folder;
     const fs::path file = folder / "gpu.pack";
     make_pack({gpu.other}, file, test::with_fakes());
-    const std::string answer = run_in_child(with(file, without_compilers(gpu)), count_on_gpu);
+    const std::string answer = run_in_child(with(file, without_compilers(gpu)), compute_and_count);
     EXPECT_NE(answer.find(std::string("has kernels for ") + gpu.other + ", but this device has " + gpu.target),
               std::string::npos)
         << answer;
     const std::string forbidden = run_in_child(
-        with(file, test::with_fakes({{"TESSERA_DEVICE", gpu.backend}, {"TESSERA_COMPILE", "0"}})), count_on_gpu);
+        with(file, test::with_fakes({{"TESSERA_DEVICE", gpu.backend}, {"TESSERA_COMPILE", "0"}})), compute_and_count);
     EXPECT_NE(forbidden.find(std::string("its targets are ") + gpu.other), std::string::npos) << forbidden;
   }
 }
@@ -324,7 +324,7 @@ TEST(PackOnFakeGpus, PtxRunsOnLaterGpus) {
   const Folder folder;
   const fs::path file = folder / "gpu.pack";
   make_pack({"compute_80"}, file);
-  const std::string packed = run_in_child(with(file, without_compilers(fake_gpus[0])), count_on_gpu);
+  const std::string packed = run_in_child(with(file, without_compilers(fake_gpus[0])), compute_and_count);
   EXPECT_TRUE(counts(packed).starts_with("0 compiled, ") && counts(packed).ends_with(" packed, 0 absent")) << packed;
 }
 #endif

@@ -12,6 +12,7 @@
 #include "tessera/device/discovery/discovery.h"
 #include "tessera/device/driver.h"
 #include "tessera/device/placement/dry_launch.h"
+#include "tessera/device/placement/kernel_backend.h"
 #include "tessera/device/selection/open_device.h"
 #include "tessera/ir/node.h"
 
@@ -22,12 +23,13 @@ namespace {
 struct Stands {
   std::mutex lock;
   std::vector<DeviceInfo> infos;
+  std::vector<Backend> simulated;                  // by index
   std::map<int, std::vector<DryLaunch>> launches;  // by index, of the devices that record them
   std::multimap<Device, int> idle;                 // idle indices, by the real device
   /// A forked child keeps its parent's indices but cannot reuse the idle ones, because the parent has opened them. A
   /// ForkGuard prevents forks during changes.
   explicit Stands(const Stands* parents) {
-    if (parents != nullptr) infos = parents->infos;
+    if (parents != nullptr) infos = parents->infos, simulated = parents->simulated;
   }
 };
 constinit os::PerProcess<Stands> the_stands;
@@ -123,6 +125,7 @@ Device stand_for(const DeviceInfo& info, bool records) {
     device.index = static_cast<int>(s->infos.size());
     if (records) s->launches[device.index];
     s->infos.push_back(info);
+    s->simulated.push_back(like.backend);
     DeviceInfo& stand = s->infos.back();
     stand.device = device;
     stand.name = fmt::format("dry run of {} ({})", to_string(like), info.name);
@@ -154,6 +157,11 @@ DryRun::~DryRun() {
     HeldStands()->idle.emplace(like_, device_.index);
   } catch (...) {  // out of memory or in a forked child: the index is not reused
   }
+}
+
+Backend detail::simulated_backend(Device device) {
+  HeldStands s;
+  return s->simulated.at(static_cast<std::size_t>(device.index));
 }
 
 MemoryStats DryRun::stats() const { return memory_stats(device_); }
