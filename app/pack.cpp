@@ -22,7 +22,7 @@ namespace {
 struct PackArguments {
   std::string model, out, weights;
   std::vector<std::string> targets, caches = {"f16"};
-  std::int64_t batch = 256;
+  std::int64_t batch = ExerciseOptions().batch, parallel = ExerciseOptions().parallel;
   RopeOptions rope;
 };
 
@@ -40,7 +40,7 @@ int run_pack(const PackArguments& o) {
   GgufFile file = open_model(o.model, o.weights);
   require_other_file("pack", file, o.out);
   o.rope.apply(file);
-  ExerciseOptions how{.batch = o.batch, .cache_dtypes = {}};
+  ExerciseOptions how{.batch = o.batch, .parallel = o.parallel, .cache_dtypes = {}};
   for (const std::string& cache : o.caches) how.cache_dtypes.push_back(cache_dtype(cache));
   const auto packed = pack_launches(o.targets, o.out, [&](Device device) { exercise(file, device, how); });
   for (const PackedTarget& target : packed)
@@ -63,17 +63,20 @@ Command pack_command(CLI::App& program) {
       ->check(require_nonempty)
       ->needs(out);
   out->needs(sub->get_option("--target"));
-  sub->add_option("--batch", o->batch, "Prompt tokens per batch, as for `tessera generate`")
+  sub->add_option("--batch", o->batch, "Maximum prompt tokens per batch, as for `tessera generate` and `tessera serve`")
       ->capture_default_str()
       ->transform(integer_in_range(1, 65536));
+  sub->add_option("--parallel", o->parallel, "Maximum texts that `tessera serve` generates at the same time")
+      ->capture_default_str()
+      ->transform(integer_in_range(1, 256));
   sub->add_option("--cache", o->caches, "Storage types of keys and values: f32, f16 or q8_0. Can be repeated")
       ->capture_default_str()
       ->check(CLI::IsMember({"f32", "f16", "q8_0"}));
   o->rope.declare(*sub);
   sub->footer(
       R"(The machine needs no GPU, but the compilers of the targets: the code-generation module for cpu and PTX, NVRTC or ptxas for
-sm_*, hiprtc for gfx*. The pack contains the kernels of `tessera generate`, or those of an embedding model; chat, serve and
-perplexity compile some others. TESSERA_PACK=FILE makes any program load kernels from the pack instead of compiling them.
+sm_*, hiprtc for gfx*. The pack contains the kernels of `tessera generate`, `chat`, `serve` and `perplexity`, or those of an
+embedding model. TESSERA_PACK=FILE makes any program load kernels from the pack instead of compiling them.
 Kernels that are not in it are compiled, unless TESSERA_COMPILE=0; `tessera generate --stats` shows how many.
 
 Examples:

@@ -12,14 +12,17 @@
 
 namespace tessera {
 
-/// How a model will be used. Numbers are in tokens.
+/// How a model will be used.
 struct ExerciseOptions {
-  std::int64_t batch = 256;                        ///< Tokens of a prompt that are read at a time.
+  std::int64_t batch = 512;    ///< Maximum number of tokens in a step: of a prompt, or of several sequences together.
+  std::int64_t parallel = 16;  ///< Maximum number of sequences that run at the same time (SchedulerOptions::parallel).
   std::vector<DType> cache_dtypes = {DType::f16};  ///< The dtypes of keys and values (GenerateOptions::cache_dtype).
 };
 
 /// Loads a language model or an embedding model on a device, and reads prompts of many lengths. A language model also
-/// generates tokens, with recorded steps and without. The device must compute nothing (pack_launches).
+/// generates tokens, with recorded steps and without, of one sequence and of several in pages; computes embeddings and
+/// losses; and copies its caches as growing caches and saved prompts do. The device must compute nothing
+/// (pack_launches).
 /// Throws the errors of Llama::load and EmbeddingModel::load, and ArgumentError if the device computes.
 void exercise(const GgufFile& file, Device device, const ExerciseOptions& options = {});
 

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -24,6 +25,13 @@ struct HttpAnswer {
   std::string body;
   nlohmann::json json() const { return nlohmann::json::parse(body); }
 };
+
+/// Returns the port after "listening on" in the output of `tessera serve`, or 0.
+inline std::uint16_t port_in(const std::string& out) {
+  std::smatch found;
+  if (!std::regex_search(out, found, std::regex("listening on http://[^\n]*:([0-9]+)\n"))) return 0;
+  return static_cast<std::uint16_t>(std::stoi(found[1]));
+}
 
 /// A connection to the server.
 class HttpClient {

@@ -16,13 +16,6 @@ namespace {
 
 const std::string model = "models/pgdocs-2m-q8_0.gguf";
 
-/// Returns the port after "listening on", or 0.
-std::uint16_t port_in(const std::string& out) {
-  std::smatch found;
-  if (!std::regex_search(out, found, std::regex("listening on http://[^\n]*:([0-9]+)\n"))) return 0;
-  return static_cast<std::uint16_t>(std::stoi(found[1]));
-}
-
 /// Runs the server. When the model is loaded, calls `use` and then sends a signal.
 Outcome serve(std::vector<std::string> arguments, const std::function<void(std::uint16_t port)>& use,
               RunOptions o = {}) {
