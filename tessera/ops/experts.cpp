@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/ops/experts.h"
 
+#include <algorithm>
+
 #include "tessera/array/operation.h"
 #include "tessera/device/launch/kernel_family.h"
 #include "tessera/device/placement/dry_run.h"
+#include "tessera/ops/dry_routing.h"
 #include "tessera/ops/kernels.h"
 #include "tessera/ops/transformer_layer.h"
 
@@ -18,6 +21,19 @@ std::optional<Array> bias_columns(const std::optional<Array>& bias, std::int64_t
   return bias ? std::optional(bias->slice(1, begin, end)) : std::nullopt;
 }
 
+constinit thread_local std::span<const std::int64_t> dry_rows;
+
+/// The experts of `pairs` pairs of a token and an expert in a dry run, which has no ids.
+std::vector<std::int32_t> dry_ids(std::int64_t pairs) {
+  std::vector<std::int32_t> ids;
+  for (const std::int64_t rows : DryRouting::rows()) {
+    const auto id = static_cast<std::int32_t>(ids.empty() ? 1 : ids.back() + 1);
+    ids.insert(ids.end(), static_cast<std::size_t>(std::min(rows, pairs - std::ssize(ids))), id);
+  }
+  ids.resize(static_cast<std::size_t>(pairs));
+  return ids;
+}
+
 /// Which tokens use each expert, on the host.
 struct Groups {
   std::vector<std::int64_t> ends;     ///< the rows of an expert end here, where those of the next one begin
@@ -25,10 +41,8 @@ struct Groups {
   std::vector<std::int32_t> places;   ///< (tokens, used): the row of each pair of a token and an expert
 
   Groups(const Array& ids, std::int64_t experts) : ends(static_cast<std::size_t>(experts)) {
-    // An estimate of memory has no ids.
-    const std::vector<std::int32_t> of_pair = holds_data(ids.device())
-                                                  ? ids.to_vector<std::int32_t>()
-                                                  : std::vector<std::int32_t>(static_cast<std::size_t>(ids.size()));
+    const std::vector<std::int32_t> of_pair =
+        holds_data(ids.device()) ? ids.to_vector<std::int32_t>() : dry_ids(ids.size());
     const auto used = static_cast<std::size_t>(ids.shape(1));
     for (const std::int32_t id : of_pair) ++ends[static_cast<std::size_t>(id)];
     std::int64_t end = 0;
@@ -68,6 +82,10 @@ Array grouped_outputs(const Array& rows, const Experts& e, Gate kind, const Grou
 }
 
 }  // namespace
+
+DryRouting::DryRouting(std::span<const std::int64_t> rows) { dry_rows = rows; }
+DryRouting::~DryRouting() { dry_rows = {}; }
+std::span<const std::int64_t> DryRouting::rows() { return dry_rows; }
 
 Routing choose_experts(const Array& logits, std::int64_t used, ExpertWeights weights,
                        const std::optional<Array>& bias) {

@@ -10,6 +10,7 @@
 #include "tessera/llm/embedding_model.h"
 #include "tessera/llm/paged_cache.h"
 #include "tessera/ops/cross_entropy.h"
+#include "tessera/ops/dry_routing.h"
 #include "tessera/ops/top_k.h"
 
 namespace tessera {
@@ -61,6 +62,27 @@ void exercise_text(const Llama& model, std::int64_t capacity, DType dtype, std::
       // The second step is recorded, and the third one verifies the recording.
       for (int step = 0; step < 3; ++step) select_tokens(decoder.step(0));
     }
+}
+
+/// Reads prompts whose tokens are divided among the experts in different ways.
+void exercise_experts(const Llama& model, std::int64_t batch) {
+  const LlamaConfig& c = model.config();
+  if (c.experts < 2) return;
+  KeyValueCache cache = model.make_cache(batch);
+  const std::vector<std::int32_t> tokens(static_cast<std::size_t>(batch), 0);
+  const std::vector<std::int64_t> counts = row_counts(batch);  // of an expert
+  for (std::size_t at = 0; at < counts.size();) {
+    std::size_t end = at;
+    for (std::int64_t left = batch * c.used_experts; end < counts.size() && counts[end] <= left; ++end) {
+      if (static_cast<std::int64_t>(end - at) == c.experts - 1) break;
+      left -= counts[end];
+    }
+    const auto some = std::span(counts).subspan(at, end - at);
+    const ops::DryRouting routing(some);
+    cache.truncate(0);
+    model.forward(tokens, cache).eval();
+    at = end;
+  }
 }
 
 /// Computes the losses of the tokens of a text, as perplexity() does.
@@ -169,6 +191,7 @@ void exercise_language_model(const GgufFile& file, Device device, const Exercise
   model.prepare();
   const std::int64_t context = model.config().context_length,
                      batch = std::clamp<std::int64_t>(context - 1, 1, options.batch);
+  exercise_experts(model, batch);
   for (const DType dtype : options.cache_dtypes) {
     for (const std::int64_t capacity : capacities(context)) {
       exercise_text(model, capacity, dtype, batch);

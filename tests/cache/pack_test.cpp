@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include "tessera/array/array.h"
 #include "tessera/array/functions.h"
@@ -14,7 +15,10 @@
 #include "tessera/device/launch/kernel_pack.h"
 #include "tessera/device/placement/placement_scope.h"
 #include "tessera/kernel/kernel.h"
+#include "tessera/llm/llama.h"
+#include "tessera/pack/exercise.h"
 #include "tessera/pack/pack.h"
+#include "tests/llm/reference_llama.h"
 #include "tests/support/docs_page.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_backends.h"
@@ -242,6 +246,50 @@ TEST(PackOnCpu, PackOfKernelsHasTheirVariants) {
     return std::to_string(y.to_vector<float>()[2]);
   });
   EXPECT_TRUE(answer.starts_with("12.0")) << answer;
+}
+
+/// The file of a tiny model with experts.
+std::vector<std::byte> bytes_of_experts() {
+  test::TinyModel tiny{.type = GgmlType::q8_0, .tied = false};
+  tiny.experts = 6, tiny.used_experts = 2, tiny.width = 64, tiny.head = 32, tiny.hidden = 64;
+  tiny.types = {{"gate_inp.weight", GgmlType::f32}};
+  return tiny.writer().bytes();
+}
+
+/// Reads texts of random tokens, which use different experts. Returns a hash of the logits, and made_here().
+std::string read_with_experts() {
+  const std::vector<std::byte> bytes = bytes_of_experts();
+  const Llama model = Llama::load(GgufFile::parse(bytes, "tiny"), current_device());
+  KeyValueCache cache = model.make_cache(100);
+  std::mt19937 random(7);
+  std::string logits;
+  for (const std::size_t count : {1, 2, 5, 9, 16, 31, 47, 48}) {
+    std::vector<std::int32_t> tokens(count);
+    for (std::int32_t& t : tokens) t = static_cast<std::int32_t>(random() % 203);
+    cache.truncate(0);
+    for (const float v : model.forward(tokens, cache).to_vector<float>())
+      logits.append(reinterpret_cast<const char*>(&v), sizeof v);
+  }
+  return sha256(logits) + " " + made_here();
+}
+
+TEST(PackOnCpu, ExpertsWithAnyNumberOfTokensRunWithoutTheModule) {
+  const Folder folder;
+  const fs::path file = folder / "experts.pack";
+  const std::string made = run_in_child({}, [&] {
+    const std::vector<std::byte> bytes = bytes_of_experts();
+    const GgufFile model = GgufFile::parse(bytes, "tiny");
+    const std::string targets[] = {"cpu:" + best_level()};
+    pack_launches(targets, file.string(),
+                  [&](Device device) { exercise(model, device, {.batch = 48, .parallel = 2}); });
+    return std::string("made");
+  });
+  ASSERT_EQ(made, "made");
+  const std::string compiled =
+      run_in_child({{"TESSERA_DEVICE", "cpu"}, {"TESSERA_CPU_TARGET", best_level()}}, read_with_experts);
+  const std::string packed = run_in_child(with(file, no_module), read_with_experts);
+  EXPECT_EQ(results(packed), results(compiled)) << packed << compiled;
+  EXPECT_TRUE(counts(packed).starts_with("0 compiled, ") && counts(packed).ends_with(" packed, 0 absent")) << packed;
 }
 
 TEST(PackOnCpu, ExampleOfTheDocumentation) {
