@@ -66,7 +66,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   State state() const { return state_; }
   /// True while the connection waits for a request.
   bool is_waiting() const { return state_ == State::idle || state_ == State::header || state_ == State::body; }
-  /// True if a request is being received with less than 64 bytes a second, not counting the first second.
+  /// True if a request is being received with less than 64 bytes a second, not counting the first half second.
   bool is_slow() const;
   void start() {
     error_code ignored;

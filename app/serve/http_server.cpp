@@ -50,12 +50,12 @@ void Connection::close() {
 }
 
 bool Connection::is_slow() const {
-  constexpr double bytes_per_second = 64, first_second = 1;
+  constexpr double bytes_per_second = 64, grace = 0.5;
   // The header has been removed from the buffer when the body is received. No header is shorter than this.
   constexpr std::size_t least_header = 64;
   const std::size_t body = state_ == State::body && parser_ ? least_header + parser_->get().body().size() : 0;
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - waits_since_;
-  return static_cast<double>(buffer_.size() + body) < bytes_per_second * (waited.count() - first_second);
+  return static_cast<double>(buffer_.size() + body) < bytes_per_second * (waited.count() - grace);
 }
 
 void Connection::wait_for_request(Milliseconds time) {
@@ -265,7 +265,8 @@ struct HttpServer::State {
 
   void listen(const std::string& host, std::uint16_t port);
   void accept();
-  void admit(tcp::socket socket);
+  void admit(tcp::socket socket, int attempt);
+  void after(Milliseconds time, std::function<void()> work);
 
   ConnectionPool shared;
   tcp::acceptor acceptor{shared.io};
@@ -305,34 +306,49 @@ void HttpServer::State::listen(const std::string& host, std::uint16_t port) {
 void HttpServer::State::accept() {
   acceptor.async_accept([this](error_code error, tcp::socket socket) {
     if (!acceptor.is_open()) return;
-    if (!error) {
-      admit(std::move(socket));
-      return accept();
-    }
-    // Such as too many open files: wait until some are closed.
-    auto timer = std::make_shared<asio::steady_timer>(shared.io, Milliseconds(100));
-    timer->async_wait([this, timer](error_code) {
+    if (!error) return admit(std::move(socket), 0);
+    after(Milliseconds(100), [this] {  // such as too many open files: wait until some are closed
       if (acceptor.is_open()) accept();
     });
   });
 }
 
-// If there are too many connections, one that has been answered is closed, or the one that has waited longest for its
-// request, so that idle and slow clients do not keep others out. Clients that send faster are closed only if there are
-// no others.
-void HttpServer::State::admit(tcp::socket socket) {
+void HttpServer::State::after(Milliseconds time, std::function<void()> work) {
+  auto timer = std::make_shared<asio::steady_timer>(shared.io, time);
+  timer->async_wait([timer, work = std::move(work)](error_code error) {
+    if (!error) work();
+  });
+}
+
+// If there are too many connections, one that has been answered is closed, or the slow one that has waited longest for
+// its request, so that idle and slow clients do not keep others out. If there is none, a client that has just connected
+// gets time to send its request, while the next ones wait to be accepted. Then the one that has waited longest is
+// closed.
+void HttpServer::State::admit(tcp::socket socket, int attempt) {
+  constexpr Milliseconds pause{10};
+  constexpr int most_attempts = 50;
+  const auto is_full = [&] { return shared.connections.size() >= shared.limits.connections; };
   const auto evict = [&](const auto& may_be_closed) {
-    if (shared.connections.size() < shared.limits.connections) return;
+    if (!is_full()) return;
     const auto victim = std::ranges::find_if(shared.connections, may_be_closed);
     if (victim != shared.connections.end()) std::shared_ptr(*victim)->close();
   };
+  const auto is_waiting = [](const auto& c) { return c->is_waiting(); };
   evict([](const auto& c) { return c->state() == Connection::State::lingering; });
   evict([](const auto& c) { return c->is_waiting() && c->is_slow(); });
-  evict([](const auto& c) { return c->is_waiting(); });
-  if (shared.connections.size() >= shared.limits.connections) return;  // closes the socket
-  shared.connections.push_back(std::make_shared<Connection>(std::move(socket), shared));
-  const auto connection = shared.connections.back();
-  connection->start();
+  if (is_full() && attempt < most_attempts && std::ranges::any_of(shared.connections, is_waiting)) {
+    const auto held = std::make_shared<tcp::socket>(std::move(socket));
+    return after(pause, [this, held, attempt] {
+      if (acceptor.is_open()) admit(std::move(*held), attempt + 1);
+    });
+  }
+  evict(is_waiting);
+  if (!is_full()) {
+    shared.connections.push_back(std::make_shared<Connection>(std::move(socket), shared));
+    const auto connection = shared.connections.back();
+    connection->start();
+  }  // else the socket is closed
+  accept();
 }
 
 HttpServer::HttpServer(const std::string& host, std::uint16_t port, HttpLimits limits, HttpHandler handler)
@@ -367,12 +383,7 @@ void HttpServer::run() {
 void HttpServer::stop() { state_->shared.io.stop(); }
 void HttpServer::post(std::function<void()> work) { asio::post(state_->shared.io, std::move(work)); }
 
-void HttpServer::after(Milliseconds delay, std::function<void()> work) {
-  auto timer = std::make_shared<asio::steady_timer>(state_->shared.io, delay);
-  timer->async_wait([timer, work = std::move(work)](error_code error) {
-    if (!error) work();
-  });
-}
+void HttpServer::after(Milliseconds delay, std::function<void()> work) { state_->after(delay, std::move(work)); }
 
 void HttpServer::on_signal(std::function<void(int)> work) {
   state_->on_signal = std::move(work);

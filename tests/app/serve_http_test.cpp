@@ -79,7 +79,7 @@ TEST(ServeHttp, SlowClientsAreClosedBeforeThoseThatPause) {
   in_body.send(request.substr(0, request.size() - 200));
   std::vector<std::unique_ptr<HttpClient>> idle;
   for (int i = 0; i < 6; ++i) idle.push_back(std::make_unique<HttpClient>(server.port()));
-  std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
   std::vector<std::unique_ptr<HttpClient>> others;
   for (const auto& client : idle) {
     others.push_back(std::make_unique<HttpClient>(server.port()));
@@ -91,6 +91,14 @@ TEST(ServeHttp, SlowClientsAreClosedBeforeThoseThatPause) {
   EXPECT_EQ(in_header.read_answer().body, "0");
   in_body.send(request.substr(request.size() - 200));
   EXPECT_EQ(in_body.read_answer().body, "400");
+}
+
+TEST(ServeHttp, ClientsThatHaveJustConnectedAreNotClosed) {
+  SizeServer server({.header = 1024, .body = 4096, .connections = 8});
+  std::vector<std::unique_ptr<HttpClient>> clients;
+  for (int i = 0; i < 24; ++i) clients.push_back(std::make_unique<HttpClient>(server.port()));
+  for (const auto& client : clients) client->send(HttpClient::text("POST", "/", "1234"));
+  for (const auto& client : clients) EXPECT_EQ(client->read_answer().body, "4");
 }
 
 TEST(ServeHttp, MutatedRequestsAreAnsweredOrClosed) {
