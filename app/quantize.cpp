@@ -25,10 +25,10 @@ struct QuantizeArguments {
 };
 
 /// Warns if accuracy is lost that the user may not expect to lose, and of matrices that do not get the usual type.
-void warn_of_losses(const GgufFile& file, const std::vector<GgmlType>& types) {
+void warn_of_losses(const GgufFile& file, const std::string& mix) {
+  const std::vector<GgmlType> types = quantized_types(file, mix);
+  const std::uint32_t block = quantization_block(mix);
   bool is_quantised = false;
-  std::uint32_t block = 1;
-  for (const GgmlType type : types) block = std::max(block, ggml_type_info(type)->block);
   std::map<std::pair<GgmlType, std::uint64_t>, std::vector<std::string>> others;  // by type and row length
   for (std::size_t i = 0; i < types.size(); ++i) {
     const GgufTensor& t = file.tensors()[i];
@@ -77,7 +77,7 @@ int run_quantize(const QuantizeArguments& o) {
   catch_interrupts("tessera: interrupted before the file was written", !o.quiet && os::is_terminal(stderr));
   const GgufFile file = open_model(o.from);
   check_files(file, o.to);
-  if (!o.quiet) warn_of_losses(file, quantized_types(file, o.type));
+  if (!o.quiet) warn_of_losses(file, o.type);
   Progress progress(o.quiet);
   enable_graceful_stop();  // the temporary file must be removed
   try {

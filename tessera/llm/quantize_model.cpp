@@ -110,17 +110,17 @@ class MixTypes {
       // Some models have an array with one number for each layer.
       if (!std::holds_alternative<GgufArray>(*file.find(whole))) return file.get<std::uint64_t>(whole);
       const auto each = file.get_array<std::uint64_t>(whole);
-      return each.empty() ? 0 : *std::ranges::max_element(each);
+      return each.empty() ? 0 : each.front();
     };
     place_.experts = number("expert_count");
     const std::uint64_t heads = number("attention.head_count"), keys = number("attention.head_count_kv");
     place_.queries_per_key = keys == 0 ? 1 : heads / keys;
-    place_.is_70b = number("block_count") == 80 && place_.queries_per_key > 1 &&
-                    (architecture == "llama" || architecture == "qwen2");
+    blocks_ = number("block_count");
+    place_.is_70b = blocks_ == 80 && place_.queries_per_key > 1 && (architecture == "llama" || architecture == "qwen2");
     is_tied_ = std::ranges::none_of(file.tensors(), [](const GgufTensor& t) { return t.name == "output.weight"; });
     std::map<Kind, std::vector<std::pair<std::uint64_t, std::string>>> by_layer;
     for (const GgufTensor& t : file.tensors())
-      by_layer[kind_of(t.name, is_tied_)].emplace_back(layer_number(t.name), t.name);
+      if (is_quantizable(t)) by_layer[kind_of(t.name, is_tied_)].emplace_back(layer_number(t.name), t.name);
     for (auto& [kind, tensors] : by_layer) {
       std::ranges::stable_sort(tensors, {}, &std::pair<std::uint64_t, std::string>::first);
       count_[kind] = tensors.size();
@@ -132,6 +132,10 @@ class MixTypes {
     const Kind kind = kind_of(t.name, is_tied_);
     Place at = place_;
     at.layer = index_.at(t.name), at.layers = count_.at(kind);
+    if (kind == Kind::down) {
+      at.layers = blocks_;
+      if (at.experts > 1) at.layer = layer_number(t.name);  // a layer can have several such matrices
+    }
     switch (kind) {
       case Kind::output: return Type::q6_K;
       case Kind::values: return type_of_values(mix_, at);
@@ -150,6 +154,7 @@ class MixTypes {
   }
   const Mix& mix_;
   Place place_;
+  std::size_t blocks_ = 0;  ///< layers of the model
   bool is_tied_ = false;
   std::map<std::string, std::size_t> index_;  ///< of a tensor among those of its kind, by layer
   std::map<Kind, std::size_t> count_;
@@ -157,13 +162,18 @@ class MixTypes {
 
 bool has_k_type(const Mix& mix) { return ggml_type_info(mix.type)->block == 256; }
 
-void require_finite(const GgufFile& file, const GgufTensor& tensor, std::span<const float> values) {
-  const auto bad = std::ranges::find_if_not(values, [](float v) { return std::isfinite(v); });
+/// The scales of blocks are f16, and so are the minimums of some types.
+void require_in_range(const GgufFile& file, const GgufTensor& tensor, std::span<const float> values) {
+  constexpr float most = 65504;  // of f16
+  const auto bad = std::ranges::find_if_not(values, [](float v) { return std::fabs(v) <= most; });
   if (bad == values.end()) return;
   fail<FormatError>({.operation = "quantise",
                      .with = {{"file", file.name(tensor)}, {"tensor", printable_line(tensor.name)}},
-                     .wrong = fmt::format("the tensor contains {}", std::isnan(*bad) ? "NaN" : "infinite numbers"),
-                     .remedy = "Use f32, f16 or bf16, or a file without such numbers"});
+                     .wrong = fmt::format("the tensor contains {}, and numbers from -65504 to 65504 can be quantised",
+                                          std::isnan(*bad)   ? "NaN"
+                                          : std::isinf(*bad) ? "infinite numbers"
+                                                             : fmt::format("{}", *bad)),
+                     .remedy = "Use f32 or bf16, or a file without such numbers"});
 }
 
 /// Converts a tensor of `file` to `type`.
@@ -178,7 +188,7 @@ void convert(const GgufFile& file, const GgufTensor& tensor, GgmlType type, std:
     std::vector<std::byte> data(count / from.block * from.bytes);
     file.read(tensor, at / from.block * from.bytes, data);
     const std::vector<float> values = ggml_to_float(tensor.type, data);
-    if (ggml_type_info(type)->block > 1) require_finite(file, tensor, values);
+    if (ggml_type_info(type)->block > 1 || type == Type::f16) require_in_range(file, tensor, values);
     const std::vector<std::byte> part = ggml_from_float(type, values);
     std::memcpy(to.data(), part.data(), part.size());
     to = to.subspan(part.size());
@@ -199,8 +209,9 @@ std::vector<GgmlType> quantizable_types() {
 
 bool is_quantizable(const GgufTensor& t) {
   // As in llama-quantize: small tables of routers, convolutions and positions stay as they are.
-  static constexpr std::string_view kept[] = {"ffn_gate_inp.weight", "ssm_conv1d.weight", "shortconv.conv.weight",
-                                              "position_embd.weight", "token_types.weight"};
+  static constexpr std::string_view kept[] = {
+      "_norm.weight",          "ffn_gate_inp.weight",  "per_layer_model_proj.weight", "ssm_conv1d.weight",
+      "shortconv.conv.weight", "position_embd.weight", "token_types.weight"};
   return t.elements != t.dims[0] && t.name.ends_with(".weight") &&
          std::ranges::none_of(kept, [&](std::string_view end) { return t.name.ends_with(end); });
 }
@@ -224,6 +235,8 @@ std::vector<std::string> quantization_mixes() {
   for (const Mix& m : mixes) names.emplace_back(m.name);
   return names;
 }
+
+std::uint32_t quantization_block(std::string_view mix) { return ggml_type_info(find_mix(mix).type)->block; }
 
 std::vector<GgmlType> quantized_types(const GgufFile& file, std::string_view name) {
   const Mix& mix = find_mix(name);

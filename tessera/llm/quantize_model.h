@@ -26,6 +26,10 @@ GgmlType type_for_rows(GgmlType type, std::uint64_t row);
 /// "q4_1", "q4_0", "q3_k_l", "q3_k_m", "q3_k_s", "q2_k". They are those of llama-quantize.
 std::vector<std::string> quantization_mixes();
 
+/// Returns the number of elements in a block of a mix: 1, 32, or 256 for K types. Throws ArgumentError if the mix is
+/// unknown.
+std::uint32_t quantization_block(std::string_view mix);
+
 /// Returns the types that the tensors of a model get from quantize_model(), in their order. In the mixes of K types,
 /// the matrix of the output and some others get more bits, by the rules of llama-quantize. In the other mixes, all
 /// matrices get the same type, like with --pure of llama-quantize. A matrix whose rows are no whole blocks gets
@@ -40,7 +44,8 @@ using QuantizeProgress = Callback<void(std::size_t index, const GgufTensor& tens
 /// is one file. One tensor at a time is in memory. Uses several threads.
 ///
 /// Throws ArgumentError if `mix` is not one of quantization_mixes() or the path cannot be written, and FormatError if a
-/// tensor has a type that cannot be decoded, or if a matrix to be quantised contains infinite numbers or NaN.
+/// tensor has a type that cannot be decoded, or if a matrix to be quantised, or to be converted to f16, contains
+/// NaN or numbers outside of the range of f16.
 void quantize_model(const GgufFile& file, const std::string& path, std::string_view mix,
                     const QuantizeProgress& progress = {});
 

@@ -40,7 +40,11 @@ struct KBlock {
 int rounded(float v, int least, int most) {
   return truncated(v - static_cast<float>(least) + 0.5f, most - least) + least;
 }
-float as_half(float v) { return static_cast<float>(half(v)); }
+/// Rounds to f16. Numbers other than 0 do not become 0, because a block without a scale has no numbers.
+float as_half(float v) {
+  const auto rounded = static_cast<float>(half(v));
+  return rounded == 0 && v != 0 ? std::copysign(0x1p-24f, v) : rounded;
+}
 float inverse_of(float v) { return v != 0 ? 1.0f / v : 0.0f; }
 
 float sum_of(const float (&lanes)[8]) { return std::accumulate(lanes, lanes + 8, 0.0f); }
@@ -62,8 +66,9 @@ struct Line {
 /// Returns the line of the least weighted squared error, with an offset of at most 0, or of 0.
 Line fitted(const Sums& s, bool has_offset) {
   if (has_offset) {
+    // If all integers are equal, the determinant is 0, and its rounding error is not.
     const float determinant = s.w * s.qq - s.q * s.q;
-    if (determinant > 0) {
+    if (determinant > 1e-5f * s.w * s.qq) {
       const Line line{(s.w * s.xq - s.q * s.x) / determinant, (s.qq * s.x - s.q * s.xq) / determinant};
       if (line.offset <= 0) return line;
     } else if (s.qq == 0) {

@@ -98,11 +98,13 @@ void write_llama(const std::string& path, int layers, std::uint32_t experts, flo
   w.set("general.architecture", std::string("llama")).set("llama.block_count", static_cast<std::uint32_t>(layers));
   w.set("llama.attention.head_count", std::uint32_t{8}).set("llama.attention.head_count_kv", std::uint32_t{2});
   if (experts != 0) w.set("llama.expert_count", experts);
+  const std::vector<float> bias(256, 0.5f);
   const std::vector<float> values(2 * 256, value);
   w.add_tensor("token_embd.weight", {256, 2}, values).add_tensor("output.weight", {256, 2}, values);
   for (int i = layers - 1; i >= 0; --i)  // as in files that are sorted by name
     for (const char* name : {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"})
       w.add_tensor("blk." + std::to_string(i) + "." + name + ".weight", {256, 2}, values);
+  for (int i = 0; i < layers; ++i) w.add_tensor("blk." + std::to_string(i) + ".ffn_down.bias", {256}, bias);
   w.write(path);
 }
 
@@ -146,6 +148,9 @@ TEST(Quantize, MixesGiveSomeMatricesMoreBits) {
 TEST(Quantize, RejectsNumbersThatBlocksCannotContain) {
   const TemporaryFolder folder;
   const std::string from = folder / "from.gguf", out = folder / "out.gguf";
+  write_llama(from, 1, 0, 1e5f);
+  for (const char* type : {"q4_1", "q6_k", "f16"})
+    EXPECT_TRUE(fails(run({"quantize", from, out, type}), 1, {"tensor = token_embd.weight", "100000"})) << type;
   write_llama(from, 1, 0, std::numeric_limits<float>::infinity());
   EXPECT_TRUE(fails(run({"quantize", from, out, "q4_k_m"}), 1, {"tensor = token_embd.weight", "infinite numbers"}));
   EXPECT_FALSE(std::filesystem::exists(out));
@@ -194,7 +199,7 @@ TEST(Perplexity, IsSimilarForQuantisedFiles) {
   // Most rows have 192 elements.
   const Outcome mixed = run({"quantize", f16, mix, "q4_k_m"});
   EXPECT_TRUE(holds(mixed.err, {" more become q5_0, because their row length 192 is not a multiple of 256\n",
-                                "token_embd.weight becomes q8_0", "q6_K: "}));
+                                "token_embd.weight and 2 more become q8_0", "q6_K: "}));
   const double half = perplexity_of(f16)["perplexity"],
                eight = perplexity_of("models/pgdocs-2m-q8_0.gguf")["perplexity"],
                four = perplexity_of(q4)["perplexity"];

@@ -862,12 +862,24 @@ TEST(GgmlBlocks, KTypesEncodeUnusualBlocks) {
   for (const GgmlType type : {GgmlType::q2_K, GgmlType::q3_K, GgmlType::q4_K, GgmlType::q5_K, GgmlType::q6_K}) {
     const auto zeros = ggml_to_float(type, ggml_from_float(type, std::vector<float>(256)));
     EXPECT_TRUE(std::ranges::all_of(zeros, [](float v) { return v == 0; })) << ggml_type_text(type);
-    for (const float constant : {1.0f, -1.0f, 6e-8f, -0.3f})
-      EXPECT_LE(round_trip_error(type, std::vector<float>(256, constant)), constant == 6e-8f ? 1 : 0.02)
-          << ggml_type_text(type) << " " << constant;
+    for (int i = 1; i < 1000; ++i)
+      for (const float constant : {static_cast<float>(i) / 1000, -static_cast<float>(i) / 1000})
+        ASSERT_LE(round_trip_error(type, std::vector<float>(256, constant)), type == GgmlType::q2_K ? 0.06 : 0.03)
+            << ggml_type_text(type) << " " << constant;
+    std::mt19937 rng(3);
+    std::uniform_real_distribution<float> near(0.5f, 1.5f);
+    std::vector<float> constants(256), small(256);
+    for (int block = 0; block < 100; ++block) {  // each part of 32 has numbers that are nearly equal
+      for (std::size_t i = 0; i < 256; ++i) constants[i] = i % 32 == 0 ? near(rng) : constants[i - 1] * 1.0001f;
+      ASSERT_LE(round_trip_error(type, constants), type == GgmlType::q2_K ? 0.06 : 0.03) << ggml_type_text(type);
+    }
+    std::normal_distribution<float> tiny(0, 1e-5f);
+    for (float& v : small) v = tiny(rng);
+    EXPECT_LE(round_trip_error(type, small), 0.8) << ggml_type_text(type);
     std::fill_n(halves.begin(), 128, 3.0f);
     EXPECT_LE(round_trip_error(type, halves), 0.03) << ggml_type_text(type);
-    EXPECT_LE(round_trip_error(type, ramp), type == GgmlType::q2_K || type == GgmlType::q3_K ? 0.15 : 0.08) << ggml_type_text(type);
+    EXPECT_LE(round_trip_error(type, ramp), type == GgmlType::q2_K || type == GgmlType::q3_K ? 0.15 : 0.08)
+        << ggml_type_text(type);
     for (const std::vector<float>& bad : {large, std::vector<float>(256, nan), std::vector<float>(256, infinity)})
       EXPECT_NO_THROW(ggml_from_float(type, bad));
   }
