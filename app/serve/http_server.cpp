@@ -342,6 +342,7 @@ void HttpServer::State::admit(tcp::socket socket, int attempt) {
       if (acceptor.is_open()) admit(std::move(*held), attempt + 1);
     });
   }
+  evict([](const auto& c) { return c->state() == Connection::State::idle; });
   evict(is_waiting);
   if (!is_full()) {
     shared.connections.push_back(std::make_shared<Connection>(std::move(socket), shared));
