@@ -62,8 +62,10 @@ class HeaderParser {
       bad(start_, "descr", "the element type '" + descr + "' is not supported; little-endian numbers and bool are");
     Header out{kind->dtype, shape_after(), word_after("fortran_order") == "True", start_ + length};
     std::int64_t count = 1;
-    for (auto d : out.shape)
-      if (__builtin_mul_overflow(count, d, &count)) bad(start_, "shape", "the number of elements is too large");
+    for (auto d : out.shape)  // also if another extent is 0
+      if (__builtin_mul_overflow(count, std::max<std::int64_t>(d, 1), &count))
+        bad(start_, "shape", "the number of elements is too large");
+    count = element_count(out.shape);
     const std::uint64_t size = dtype_size(out.dtype), left = source_.size() - out.data;
     if (static_cast<std::uint64_t>(count) > left / size)
       bad(out.data, "data",

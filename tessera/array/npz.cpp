@@ -10,6 +10,7 @@
 #include "tessera/array/zlib.h"
 #include "tessera/base/os/atomic_file.h"
 #include "tessera/base/printable.h"
+#include "tessera/base/unicode.h"
 
 namespace tessera {
 namespace {
@@ -133,6 +134,11 @@ class ZipReader {
     e.header = f.take<std::uint32_t>();
     if (f.left().size() < name + extra + comment) bad(at, "directory", "an entry exceeds the directory");
     e.name.assign(reinterpret_cast<const char*>(f.left().data()), name);
+    for (std::string_view left = e.name; !left.empty();) {
+      const Utf8Unit unit = utf8_unit(left);
+      if (unit.kind != Utf8Unit::Kind::character) bad(at, "name", printable_line(e.name) + " is not UTF-8");
+      left.remove_prefix(unit.size);
+    }
     Fields fields(f.left().subspan(name, extra));
     f.skip(name + extra + comment);
     while (fields.left().size() >= 4) {

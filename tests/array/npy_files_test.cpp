@@ -119,6 +119,7 @@ TEST(Npz, RejectsInvalidNamesAndFiles) {
            {"a.npy is encrypted"});
   rejected(altered(std::string("\x01\x02\x2d\0\x14\0\0\0\0", 9), std::string("\x01\x02\x2d\0\x14\0\0\0\x0c", 9), 1),
            {"method 12 is not supported"});
+  rejected(altered("a.npy", "\xff.npy", 2), {"is not UTF-8"});
   std::string flipped = before;
   flipped[before.find("NUMPY") + 130] ^= 1;  // an element
   rejected(flipped, {"a.npy has another checksum"});

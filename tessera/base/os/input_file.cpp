@@ -104,8 +104,8 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> to) const {
 }
 
 std::shared_ptr<void> InputFile::map() const {
-  void* const data =
-      ::mmap(nullptr, static_cast<std::size_t>(size_), PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor_, 0);
+  void* const data = ::mmap(nullptr, static_cast<std::size_t>(size_), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_NORESERVE, descriptor_, 0);
   if (data == MAP_FAILED)
     fail<DeviceError>({.operation = "map file",
                        .with = {{"path", path_}, {"bytes", std::to_string(size_)}},
