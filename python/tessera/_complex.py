@@ -84,10 +84,20 @@ class ComplexArray:
         """The real parts: an array that shares the memory."""
         return self._real
 
+    @real.setter
+    def real(self, value: Any) -> None:
+        if value is not self._real:  # `z.real += 1` has changed it already
+            self._real[...] = value
+
     @property
     def imag(self) -> Array:
         """The imaginary parts: an array that shares the memory."""
         return self._imag
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        if value is not self._imag:
+            self._imag[...] = value
 
     @property
     def dtype(self) -> DType:
@@ -401,6 +411,12 @@ def apply(name: str, operands: tuple, attributes: dict) -> Any:
 
     Raises DtypeError if the operation does not support complex numbers.
     """
+    # A Python number takes the dtype of an array beside it; elsewhere it becomes an array.
+    keeps_numbers = name in _OPERATORS or name in _PARTWISE
+    if not keeps_numbers or not any(isinstance(x, (Array, ComplexArray)) for x in operands):
+        from ._functions import asarray
+
+        operands = tuple(asarray(x) if isinstance(x, complex) else x for x in operands)
     if name in _PARTWISE:
         complex_operands = _PARTWISE[name]
         both = [_parts(x) if complex_operands is None or i in complex_operands else (x, x) for i, x in enumerate(operands)]

@@ -8,6 +8,7 @@ C++: elementwise functions form expressions, which are computed by one kernel wh
 from __future__ import annotations
 
 import builtins
+import contextlib
 import math
 from typing import Any, NamedTuple, Sequence
 
@@ -747,7 +748,7 @@ def conj(x: Any, /) -> Any:
 
 def angle(x: Any, /) -> Array:
     """Returns the angle of complex numbers in radians, between -pi and pi."""
-    return _complex.apply("angle", (x,), {}) if isinstance(x, ComplexArray) else atan2(0.0, x)
+    return _complex.apply("angle", (x,), {}) if isinstance(x, (ComplexArray, complex)) else atan2(0.0, x)
 
 
 # Reductions.
@@ -1116,7 +1117,7 @@ def argpartition(x: Array, kth: int | Sequence[int], /, axis: int = -1) -> Array
 
 def _check_positions(name: str, x: Array, kth: int | Sequence[int], axis: int) -> None:
     n = x.shape[_axis(name, x, axis)]
-    for k in [kth] if isinstance(kth, int) else kth:
+    for k in [kth] if hasattr(kth, "__index__") else kth:
         if not -n <= k < n:
             raise ShapeError(f"[{name}] the position {k} is out of range for an axis of {n} elements")
 
@@ -1400,8 +1401,11 @@ def load(path: str, /, *, device: Any = None, mmap: bool = False) -> Array | dic
     """Reads a NumPy file: an array from .npy, or a dict of arrays from .npz. With `mmap`, a .npy file becomes an array of
     the CPU whose elements are read when they are first used; writes change the array, and not the file. Raises MissingFile
     if the file does not exist, and FormatError if it is invalid."""
-    if str(path).endswith(".npz"):
-        return reading(path, lambda: _core.load_npz(str(path), device))
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        if file.read(2) == b"PK":  # a zip archive
+            if mmap:
+                raise TypeError("[load] arrays of an archive cannot be mapped: omit mmap")
+            return _core.load_npz(str(path), device)
     if mmap and device is not None:
         raise TypeError("[load] mapped arrays are on the CPU: omit device, and call .to(device)")
     return reading(path, lambda: _core.map_npy(str(path)) if mmap else _core.load_npy(str(path), device))

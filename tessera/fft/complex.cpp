@@ -26,10 +26,24 @@ Array combined(const Part& a, const Part& b, int sign, const Array& like) {
   const auto is_array = [](const Part& p) { return p && p->is_array(); };
   const auto value = [](const Part& p) { return p ? p->value() : 0; };
   if (!is_array(a) && !is_array(b))
-    return Array::full({}, value(a) + sign * value(b), like.dtype(), like.device()).broadcast_to(like.shape());
+    return Array::full({}, value(a) + sign * value(b), like.dtype(), like.device())
+        .broadcast_to(like.shape())
+        .as_contiguous();
   Array out = a && b ? (sign > 0 ? *a + *b : *a - *b) : a ? 0 + *a : sign * *b;
   out = out.astype(like.dtype());
-  return out.shape() == like.shape() ? out : out.broadcast_to(like.shape());
+  return out.shape() == like.shape() ? out : out.broadcast_to(like.shape()).as_contiguous();
+}
+
+/// The numbers with parts of this dtype. Signs of zeros are kept.
+Complex converted(const ComplexOperand& z, DType dtype, Device device) {
+  const auto part = [&](const ArrayOperand& o) {
+    return o.is_array() ? o.array().astype(dtype) : Array::full({}, o.value(), dtype, device);
+  };
+  const Array real = part(z.real());
+  if (!z.imag()) return Complex(real);
+  const Array imag = part(*z.imag());
+  const Shape shape = broadcast_shapes("Complex", real.shape(), imag.shape());
+  return Complex(real.broadcast_to(shape), imag.broadcast_to(shape));
 }
 
 }  // namespace
@@ -115,8 +129,15 @@ Complex detail::complex_power(const ComplexOperand& a, const ComplexOperand& b) 
     return *product;
   }
   const Array& like = (a.real().is_array() ? a.real() : b.real()).array();
-  const Complex zero(Array::zeros({}, is_float(like.dtype()) ? like.dtype() : DType::f32, like.device()));
-  const Complex base = zero + a, power = zero + b, value = exp(power * log(base));
+  std::optional<DType> given;
+  for (const ComplexOperand* o : {&a, &b})
+    if (o->real().is_array()) {
+      const DType t = o->real().array().dtype();
+      given = given ? promote(*given, t) : t;
+    }
+  const DType dtype = is_float(*given) ? *given : DType::f32;
+  const Complex base = converted(a, dtype, like.device()), power = converted(b, dtype, like.device()),
+                value = exp(power * log(base));
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   const Array at_zero = base == 0, none = power == 0, positive = power.real > 0;
   return {where(at_zero, where(none, 1.0, where(positive, 0.0, Array::full({}, nan, value.dtype(), like.device()))),
@@ -129,7 +150,7 @@ Array abs(const Complex& z) { return hypot(z.real, z.imag); }
 Array angle(const Complex& z) { return atan2(z.imag, z.real); }
 Complex exp(const Complex& z) {
   const Array size = exp(z.real);
-  return {size * cos(z.imag), size * sin(z.imag)};
+  return {size * cos(z.imag), where(z.imag == 0, z.imag, size * sin(z.imag))};  // size can be infinite
 }
 Complex log(const Complex& z) { return {log(abs(z)), angle(z)}; }
 Complex sqrt(const Complex& z) {

@@ -135,6 +135,8 @@ class Operators(unittest.TestCase):
         for got, wanted in ((x**2, a**2), (x**-3, a**-3.0), (x**0, a**0), (x**0.5, a**0.5), (x**y, a**b), (x**z, a**r), (z**y, r**b),
                             (2**x, 2**a), (1j**z, 1j**r), (z**1j, r**1j), (ts.pow(x, 2), a**2)):  # fmt: skip
             close(self, got, wanted, 1e-10)
+        self.assertEqual((ts.asarray([complex(-4, -0.0)]) ** 0.5).imag.tolist(), [-2])
+        close(self, ts.asarray([3.7], dtype="float16") ** ts.asarray([2 + 3j], dtype="complex64"), np.asarray([np.float16(3.7)], "complex64") ** (2 + 3j), 1e-5)
         self.assertEqual((ts.zeros(1, dtype="complex64") ** 2.5).tolist(), [0])
         self.assertEqual((ts.zeros(1, dtype="complex64") ** 0j).tolist(), [1])
 
@@ -169,6 +171,18 @@ class Operators(unittest.TestCase):
         close(self, x, a, 1e-10)
         x *= x
         close(self, x, a * a, 1e-10)
+        # A sum has its own memory, also if only one operand has imaginary parts.
+        line, column = np.asarray([[1 + 2j, 3, 4j]]), np.asarray([[10.0], [20.0]])
+        for op in (operator.add, operator.sub):
+            for left, right in ((line, column), (column, line)):
+                z, b = op(ts.asarray(left), ts.asarray(right)), op(left, right)
+                z[0, 0], b[0, 0] = 99 + 77j, 99 + 77j
+                z *= 2j
+                b *= 2j
+                close(self, z, b)
+        z.real += 1
+        z.imag = 5
+        close(self, z, b.real + 1 + 5j)
         r = ts.ones(2)
         for op in (operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.ipow):
             for other in (1j, ts.asarray([1j, 2])):
@@ -254,6 +268,11 @@ class Functions(unittest.TestCase):
         close(self, ts.sign(ts.asarray([0j, 3 + 4j])), np.asarray([0, 0.6 + 0.8j]))
         close(self, ts.round(ts.asarray([1.5 - 0.5j])), [2 - 0j])
         close(self, ts.add(ts.ones(2), 1j), [1 + 1j] * 2)
+        for name in ("exp", "log", "sqrt", "sin", "angle", "abs"):
+            close(self, getattr(ts, name)(0.5 + 1j), np.asarray(getattr(np, name)(0.5 + 1j)), 1e-6, name)
+        close(self, ts.exp(ts.asarray([710 + 0j, float("inf")])), np.asarray([complex("inf"), complex("inf")]))
+        with self.assertRaises(ts.ShapeError):
+            ts.matmul(ts.asarray([1j]), 2j)
         close(self, ts.angle(ts.asarray([1.0, -1.0, float("inf")])), np.asarray([0, np.pi, 0]))
         strange = np.asarray([complex("nan"), complex("inf"), complex("nanj"), 1j])
         for name in ("isnan", "isinf", "isfinite"):
