@@ -83,15 +83,20 @@ TEST(RankBlocks, FactoriesAndCopies) {
 
 TEST(RankBlocks, FilesAreWrittenByRankZero) {
   const test::Folder folder;
-  const std::string path = folder / "a.npy";
-  expect_same_bits([&](const Scope& s) {
-    BlockArray::random_normal({23, 17}, {5, 4}, 7, s).save_npy(path);
-    const BlockArray a = BlockArray::load_npy(path, {6, 7}, s);
-    const Array whole = a.gather();  // all ranks have read their tiles
-    BlockArray::zeros({0, 4}, {2, 2}, DType::f32, s).save_npy(path);
-    EXPECT_THROW(a.save_npy("/dev/full"), ArgumentError);
-    return std::vector<Array>{whole, load_npy(path)};
-  });
+  const DeviceScope scope(test::device_of(0));
+  const Array expected =
+      BlockArray::random_normal({23, 17}, {5, 4}, 7, Scope(current_device())).gather(Device{Backend::cpu, 0});
+  for (const int n : test::rank_counts())
+    test::on_ranks(n, [&](dist::World& world) {
+      const std::string path = world.broadcast(folder / "a.npy");  // processes have folders of their own
+      const Scope s = places(world);
+      BlockArray::random_normal({23, 17}, {5, 4}, 7, s).save_npy(path);
+      const BlockArray a = BlockArray::load_npy(path, {6, 7}, s);
+      EXPECT_EQ(bits(a.gather()), bits(expected)) << n << " ranks";  // all ranks have read their tiles
+      BlockArray::zeros({0, 4}, {2, 2}, DType::f32, s).save_npy(path);
+      EXPECT_EQ(load_npy(path).shape(), (Shape{0, 4}));
+      EXPECT_THROW(a.save_npy("/dev/full"), ArgumentError);
+    });
 }
 
 TEST(RankBlocks, ElementwiseAndReductions) {
