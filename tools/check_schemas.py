@@ -185,7 +185,8 @@ class Client:
             body["parallel_tool_calls"] = False
         else:
             body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": strict}}
-        if not hasattr(self.local, "connection"):
+        is_reused = hasattr(self.local, "connection")
+        if not is_reused:
             self.local.connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=300)
         try:
             self.local.connection.request("POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"})
@@ -193,6 +194,8 @@ class Client:
             return response.status, json.loads(response.read())
         except (OSError, http.client.HTTPException) as error:
             del self.local.connection
+            if is_reused:  # the server closes connections that were idle for 60 s
+                return self.ask(schema, seed, tokens)
             return 0, {"error": {"message": f"{type(error).__name__}: {error}"}}
 
 
