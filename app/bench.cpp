@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "arguments.h"
+#include "clock.h"
 #include "command.h"
 #include "measure.h"
 #include "terminal.h"
@@ -91,12 +92,6 @@ struct OnDevice {
   double least_seconds = 0;  ///< lower limit of a call: the maximum of the arithmetic time and the memory time
   std::uint64_t bytes = 0;   ///< size of the parameters after compilation
 };
-
-double seconds_of(const std::function<void()>& work) {
-  const auto start = Clock::now();
-  work();
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// Times all runs in rounds. The order changes in each round, and `seconds` is the average time for each run.
 void time_all(std::vector<Run>& runs, double seconds, Progress& progress) {

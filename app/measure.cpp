@@ -11,18 +11,13 @@
 #include <thread>
 #include <vector>
 
+#include "clock.h"
 #include "tessera/tessera.h"
 
 namespace tessera::app {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_of(const std::function<void()>& work) {
-  const auto start = Clock::now();
-  work();
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// Returns the time of the fastest run. Repeats for about half a second.
 double best_of(const std::function<void()>& work) {

@@ -7,8 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
+
+#include "clock.h"
 
 namespace tessera::app {
 namespace {
@@ -42,8 +43,6 @@ std::FILE* set_output_apart() {
   ::close(nowhere);
   return stream;
 }
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 std::FILE* dropped = nullptr;  ///< the stream of a rank that does not print
 std::string rank_prefix;

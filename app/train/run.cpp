@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "arguments.h"
+#include "clock.h"
 #include "command.h"
 #include "interrupts.h"
 #include "terminal.h"
@@ -24,8 +24,6 @@ namespace {
 constexpr std::int64_t measured_at_once = 1000;
 constexpr std::int64_t measured_now_and_then = 2000;  // number of held-out samples for regular evaluations
 constexpr std::uint64_t rows_of_curve = 25;
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 /// Reads a setting from the metadata of a checkpoint.
 template <class T>

@@ -18,7 +18,7 @@
 namespace tessera::app {
 namespace {
 
-constexpr std::int64_t held_out_samples = 10'000, points_drawn = 600, picture_side = 160;
+constexpr std::int64_t held_out_points = 10'000, points_drawn = 600, picture_side = 160;
 constexpr std::uint64_t held_out_seed = 0x7370697261730000;  // held-out points are the same in every run
 const TrainDefaults spirals_defaults{.steps = 2000, .batch = 256, .lr = 1e-2, .variant_name = "arms", .variant = "2"};
 
@@ -55,7 +55,7 @@ int run_spirals(const SpiralsArguments& o) {
   const auto batch = [&](std::uint64_t step) {
     return spiral_points(static_cast<std::int64_t>(settings.batch), arms, settings.seed, step);
   };
-  const Batch held_out = spiral_points(held_out_samples, arms, held_out_seed, 0);
+  const Batch held_out = spiral_points(held_out_points, arms, held_out_seed, 0);
   const Trained trained = train(learner, settings, o, classes_of(learner, batch, held_out));
   if (!is_first_rank()) return exit_code(trained);
   if (!o.picture.empty()) write_picture(o, learner, held_out, arms);

@@ -12,6 +12,7 @@
 // - iq1_s: three high bits of each index, the 3-bit factor, and the sign of the additional 1 / 8;
 // - iq1_m: for each index, three high bits and this sign. After those of the 8 parts of a block, there are four numbers
 //   with the 3-bit factors of two parts each.
+#include "tessera/ops/codebooks.h"
 #include "tessera/ops/packed_weight.h"
 
 namespace tessera::ops {

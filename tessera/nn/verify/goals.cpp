@@ -3,13 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace tessera::verification {
 
 namespace {
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 Rows rows_of(const std::vector<Goal>& goals, const std::vector<std::size_t>& which, std::int64_t columns) {
   Rows rows{static_cast<std::int64_t>(which.size()), columns, {}};

@@ -2,6 +2,7 @@
 // Goals: lower bounds that imply a property. Internal.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +10,8 @@
 #include "tessera/nn/verify/bounds.h"
 
 namespace tessera::verification {
+
+inline constexpr double infinity = std::numeric_limits<double>::infinity();
 
 /// The sum of outputs times coefficients must be at least `at_least`, or greater than `at_least` if `above` is set.
 struct Goal {

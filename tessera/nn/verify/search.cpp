@@ -12,6 +12,7 @@
 #include "tessera/nn/mode.h"
 #include "tessera/nn/verify/box_tree.h"
 #include "tessera/nn/verify/counterexample.h"
+#include "tessera/nn/verify/goals.h"
 #include "tessera/nn/verify/query.h"
 
 namespace tessera::verification {
@@ -22,7 +23,6 @@ using Clock = std::chrono::steady_clock;
 /// When a property cannot be proven because of rounding at one input, this many more boxes are searched for an input
 /// that refutes it.
 constexpr std::uint64_t boxes_to_refute = 128;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 class Search {
  public:
