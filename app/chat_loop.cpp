@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 
 #include "answer_printer.h"
 #include "chat_settings.h"
@@ -280,9 +281,24 @@ class Talk {
                            .remedy = "Example: " + command + " chat.json"});
   }
 
+  static bool is_conversation(const std::string& path) {
+    try {
+      read_conversation(path);
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  }
+
+  /// Writes the conversation. Replaces only a file with a conversation.
   void save(const std::string& name) {
     require_file("/save", name);
     const std::string path = expand_home(name);
+    if (std::error_code ignored; std::filesystem::is_regular_file(path, ignored) && !is_conversation(path))
+      fail<ArgumentError>({.operation = "chat",
+                           .with = {{"file", path}},
+                           .wrong = "the file exists and is not a conversation, so it is not replaced",
+                           .remedy = "Choose another name"});
     os::write_text(path, to_json(session_.conversation), {.makes_folders = false});
     note(fmt::format("{} written to {}", count_noun(session_.conversation.size(), "message"), path));
   }

@@ -173,6 +173,10 @@ TEST(Chat, ErrorInAScriptEndsTheProgram) {
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/save\n")), 1, {"/save needs a file name"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/save /nonexistent/x\n")), 1,
                     {"/nonexistent/x", "the folder /nonexistent does not exist"}));
+  const std::string notes = model().path_in_folder("notes.txt");
+  std::ofstream(notes) << "notes";
+  EXPECT_TRUE(fails(tessera_with(chat({}), typed("/save " + notes + "\n")), 1, {notes, "is not a conversation"}));
+  EXPECT_EQ(text_of(notes), "notes");
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/load /nonexistent/x\n")), 1, {"/nonexistent/x", "No such file"}));
   EXPECT_TRUE(fails(tessera_with(chat({}), typed("/load README.md\n")), 1, {"README.md", "not valid JSON"}));
   const std::string pipe = model().path_in_folder("pipe");
