@@ -13,9 +13,11 @@
 #include "arguments.h"
 #include "command.h"
 #include "terminal.h"
+#include "tessera/base/config.h"
 #include "tessera/base/log.h"
 #include "tessera/base/os/child.h"
 #include "tessera/base/printable.h"
+#include "tessera/device/placement/placement_scope.h"
 
 namespace tessera::app {
 namespace {
@@ -145,6 +147,14 @@ void refuse_exit_of_others() {
   tessera::os::leave(failed);
 }
 
+/// Prints the placement log if TESSERA_STATS=1, as the exit handler of the library does.
+void print_stats() {
+  try {
+    if (config::flag("TESSERA_STATS", false)) eprint("{}", to_string(placement_log()));
+  } catch (const std::exception&) {  // an invalid value, which was reported where it was used
+  }
+}
+
 }  // namespace
 }  // namespace tessera::app
 
@@ -166,6 +176,7 @@ int main(int argc, char** argv) {
   }
   ended = true;
   if (watched()) return code;
+  print_stats();
   std::fflush(nullptr);
   tessera::os::leave(code);  // skips the exit handlers of drivers, which may crash or hang
 }

@@ -365,6 +365,7 @@ TEST(Generate, KernelsRunOnTheSelectedDeviceOnly) {
     for (const json& c : j["placement"]["copies"]) EXPECT_EQ(c["device"], device) << c;
   }
   auto arguments = greedy(model, "cpu", 3);
+  EXPECT_TRUE(holds(run(arguments, {.environment = {{"TESSERA_STATS", "1"}}}).err, {"launches", "copied to it"}));
   arguments.emplace_back("--stats");
   EXPECT_TRUE(holds(run(arguments).err, {"launches", "copied to it", "memory of cpu:0"}));
 }
