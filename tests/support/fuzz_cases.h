@@ -59,7 +59,9 @@ void run_fuzz_cases(const Run& run) {
     }
     if (testing::Test::HasFailure()) return;
   }
-  if (!sanitized) EXPECT_LT(resident_mib(), memory + 64);
+  if (!sanitized) {
+    EXPECT_LT(resident_mib(), memory + 64);
+  }
 }
 
 }  // namespace tessera::test
