@@ -96,7 +96,7 @@ TEST(Serve, StreamsTheSameTextAsItReturns) {
     EXPECT_FALSE(s.error);
     for (const json& choice : whole["choices"]) {
       const int index = choice["index"];
-      EXPECT_EQ(joined(s, "content", index), choice["message"]["content"]);
+      EXPECT_EQ(choice["message"]["content"], joined(s, "content", index));
       json likely = json::array();
       std::string reason;
       bool first = true;
@@ -110,7 +110,7 @@ TEST(Serve, StreamsTheSameTextAsItReturns) {
           if (c["logprobs"].is_object())
             for (const json& t : c["logprobs"]["content"]) likely.push_back(t);
         }
-      EXPECT_EQ(reason, choice["finish_reason"]);
+      EXPECT_EQ(choice["finish_reason"], reason);
       if (members.contains("logprobs")) {
         EXPECT_EQ(likely, choice["logprobs"]["content"]);
         EXPECT_EQ(likely.size(), 60u);
