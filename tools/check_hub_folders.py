@@ -128,18 +128,31 @@ YARN = dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_
 SCALES = dict(embedding_multiplier=2.5, residual_multiplier=0.3, attention_multiplier=0.2, logits_scaling=3.0)
 EXPERTS = dict(num_local_experts=4, num_experts=4, num_experts_per_tok=2)
 HYBRID = dict(SCALES, mamba_n_heads=8, mamba_d_head=16, layer_types=["full_attention"] * 2, shared_intermediate_size=48)
+DELTA = dict(num_hidden_layers=4, head_dim=32, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16)
+SECTIONS = dict(rope_type="default", rope_theta=1e4, mrope_section=[3, 3, 2])
+SHARED = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=48)
+TURNS = ["sliding_attention", "full_attention"]
+GEMMA4 = dict(head_dim=32, global_head_dim=64, sliding_window=8, final_logit_softcapping=30.0, hidden_size_per_layer_input=0,
+              vocab_size_per_layer_input=640, pad_token_id=0, rope_parameters=None)
 OSS = dict(EXPERTS, head_dim=32, sliding_window=8, intermediate_size=64, rope_parameters=dict(YARN, beta_fast=8.0, beta_slow=1.0, truncate=False))
-# The columns are class, tokenizer, differences from SIZES, and further differences: bf16, sharded, or experts in mxfp4.
+# The columns are class, tokenizer, differences from SIZES, and further differences: bf16, sharded, experts in mxfp4, joined (the
+# experts of a layer are stored together), or images (the text part of a model of images).
 MODELS = [
     ("Llama", "llama2", {}, ""),
     ("Llama", "llama3", dict(head_dim=32, attention_bias=True, mlp_bias=True, rope_parameters=dict(
         rope_type="llama3", rope_theta=5e3, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)), "sharded"),
     ("Mistral", "metaspace", dict(sliding_window=None), "bf16"),
     ("Ministral3", "tekken", dict(head_dim=32, rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.5)), ""),
+    ("Mistral3", "tekken", dict(model_type="ministral3", head_dim=32, rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1)), "images"),
+    ("Mistral3", "tekken", dict(model_type="mistral", head_dim=32, sliding_window=None), "images"),
     ("Qwen2", "qwen2", dict(tie_word_embeddings=True, rope_parameters=YARN), "sharded"),
     ("Qwen3", "qwen2", dict(head_dim=32), ""),
     ("Qwen3Moe", "qwen2", dict(head_dim=32, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True,
                                mlp_only_layers=[0]), "sharded"),
+    ("Qwen2VL", "qwen2", dict(rope_parameters=dict(SECTIONS, mrope_section=[4, 2, 2])), "images"),
+    ("Qwen2_5_VL", "qwen2", dict(rope_parameters=dict(SECTIONS, mrope_section=[4, 2, 2]), tie_word_embeddings=True), "images"),
+    ("Qwen3VL", "qwen2", dict(head_dim=16, rope_parameters=SECTIONS), "images"),
+    ("Qwen3Next", "qwen2", dict(DELTA, **SHARED), "sharded"),
     ("Mixtral", "llama2", dict(num_local_experts=4, num_experts_per_tok=2, intermediate_size=64), ""),
     ("SmolLM3", "smollm", dict(num_hidden_layers=5), ""),
     ("Phi3", "metaspace", dict(partial_rotary_factor=0.75, original_max_position_embeddings=128, rope_parameters=dict(
@@ -148,6 +161,12 @@ MODELS = [
     ("Gemma2", "gemma", dict(head_dim=32, query_pre_attn_scalar=32, sliding_window=8), ""),
     ("Gemma3", "gemma", dict(head_dim=32, query_pre_attn_scalar=32, sliding_window=8, num_hidden_layers=7, rope_parameters=dict(
         full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e5), sliding_attention=dict(rope_type="default", rope_theta=1e4))), ""),
+    ("Gemma3", "gemma", dict(head_dim=32, query_pre_attn_scalar=32, sliding_window=8), "images"),
+    ("Gemma4", "gemma", dict(GEMMA4, num_hidden_layers=4, layer_types=TURNS * 2, num_global_key_value_heads=1, attention_k_eq_v=True), "bf16"),
+    ("Gemma4", "gemma", dict(GEMMA4, num_hidden_layers=6, layer_types=TURNS * 3, num_kv_shared_layers=2, use_double_wide_mlp=True,
+                             hidden_size_per_layer_input=16), "sharded"),
+    ("Gemma4", "gemma", dict(GEMMA4, layer_types=TURNS, enable_moe_block=True, num_experts=4, top_k_experts=2, moe_intermediate_size=32), ""),
+    ("Gemma4", "gemma", dict(GEMMA4, layer_types=TURNS, hidden_size_per_layer_input=16), "images"),
     ("Qwen2Moe", "qwen2", dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=48), ""),
     ("Granite", "smollm", SCALES, "bf16"),
     ("GraniteMoe", "smollm", dict(SCALES, **EXPERTS, intermediate_size=64), ""),
@@ -166,12 +185,22 @@ MODELS = [
     ("Cohere2", "smollm", dict(num_hidden_layers=5, sliding_window=8, tie_word_embeddings=True), ""),
     ("Lfm2", "llama3", dict(num_hidden_layers=4, layer_types=["conv", "full_attention", "conv", "conv"], block_multiple_of=32,
                             tie_word_embeddings=True), ""),
-    ("Qwen3_5", "qwen35", dict(num_hidden_layers=4, head_dim=32, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16,
-                               linear_value_head_dim=16, rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5,
-                                                                              mrope_section=[3, 3, 2])), ""),
+    ("Lfm2Moe", "llama3", dict(num_hidden_layers=4, layer_types=["conv", "full_attention", "conv", "conv"], num_dense_layers=1, num_experts=4,
+                               num_experts_per_tok=2, moe_intermediate_size=32, routed_scaling_factor=1.5), ""),
+    ("Qwen3_5", "qwen35", dict(DELTA, rope_parameters=dict(SECTIONS, partial_rotary_factor=0.5)), ""),
+    ("Qwen3_5", "qwen35", dict(DELTA, rope_parameters=dict(SECTIONS, partial_rotary_factor=0.5), tie_word_embeddings=True), "images"),
+    ("Qwen3_5Moe", "qwen35", dict(DELTA, **SHARED, rope_parameters=dict(SECTIONS, partial_rotary_factor=0.5)), "sharded"),
+    ("Qwen3_5Moe", "qwen35", dict(DELTA, **SHARED), "joined images"),
     ("GptOss", "gpt4o", OSS, ""),
     ("GptOss", "gpt4o", OSS, "mxfp4"),
 ]
+# Small parts for images, which are not run.
+SQUARE = dict(hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
+BLOCKS = dict(depth=1, hidden_size=32, intermediate_size=32, num_heads=2, out_hidden_size=64, num_position_embeddings=16)
+IMAGES = {"Gemma3": dict(SQUARE, image_size=28), "Mistral3": dict(SQUARE, head_dim=16, image_size=28),
+          "Gemma4": dict(SQUARE, num_key_value_heads=2, head_dim=16, position_embedding_size=16),
+          "Qwen2VL": dict(depth=1, embed_dim=32, hidden_size=64, num_heads=2), "Qwen2_5_VL": BLOCKS, "Qwen3VL": dict(BLOCKS, deepstack_visual_indexes=[0])}
+TEXT_CONFIG = ("Gemma3", "Gemma4", "Qwen3_5", "Qwen3_5Moe")
 # Fractions of the range of the logits. Products with quantised weights round activations to 8 bits on the CPU.
 NEAR_TIE, NEAR_TIE_QUANTISED = 1e-4, 1e-2
 
@@ -214,17 +243,43 @@ def store_experts_as_mxfp4(folder: Path, model) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
 
+def join_experts(folder: Path) -> None:
+    """Stores the experts of each layer as two tensors, as in the published folders of Qwen 3.5."""
+    import safetensors.torch
+    import torch
+
+    file = folder / "model.safetensors"
+    tensors = safetensors.torch.load_file(file)
+    for down in [name for name in tensors if name.endswith(".experts.0.down_proj.weight")]:
+        stem = down.removesuffix("0.down_proj.weight")
+        experts = [[tensors.pop(f"{stem}{e}.{part}_proj.weight") for part in ("gate", "up", "down")] for e in range(4)]
+        tensors[stem + "gate_up_proj"] = torch.stack([torch.cat(e[:2]) for e in experts])
+        tensors[stem + "down_proj"] = torch.stack([e[2] for e in experts])
+    safetensors.torch.save_file(tensors, file, metadata={"format": "pt"})
+
+
+def make_model(kind: str, further: dict, sees: bool):
+    import transformers
+
+    sizes = {**SIZES, **further}
+    if not sees:
+        config = getattr(transformers, kind + ("TextConfig" if kind in TEXT_CONFIG else "Config"))(**sizes)
+        return getattr(transformers, kind + "ForCausalLM")(config).eval()
+    config = getattr(transformers, kind + "Config")(text_config=sizes, vision_config=IMAGES.get(kind, BLOCKS),
+                                                    tie_word_embeddings=sizes.get("tie_word_embeddings", kind.startswith("Gemma")))
+    return getattr(transformers, kind + "ForConditionalGeneration")(config).eval()
+
+
 def make_folder(folder: Path, kind: str, tokenizer: str, further: dict, how: str):
     import torch
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
     torch.manual_seed(20261129)
-    config = getattr(transformers, kind + ("TextConfig" if kind in ("Gemma3", "Qwen3_5") else "Config"))(**{**SIZES, **further})
-    model = getattr(transformers, kind + "ForCausalLM")(config).eval()
+    model = make_model(kind, further, "images" in how)
     with torch.no_grad():
-        for name, p in model.named_parameters():
-            if name.endswith((".bias", "norm.weight")):
+        for name, p in (*model.named_parameters(), *model.named_buffers()):
+            if name.endswith((".bias", "norm.weight", "norm_1.weight", "norm_2.weight", "scale", "layer_scalar", "expert_bias")):
                 p.add_(torch.randn_like(p) / 4)
     if how == "bf16":
         model = model.to(torch.bfloat16)
@@ -233,6 +288,8 @@ def make_folder(folder: Path, kind: str, tokenizer: str, further: dict, how: str
     model.save_pretrained(folder, max_shard_size="100KB" if how == "sharded" else "1GB")
     saved.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": {"content": "</s>"}}))
+    if "joined" in how:
+        join_experts(folder)
     if how == "mxfp4":
         store_experts_as_mxfp4(folder, model)
         return model, saved

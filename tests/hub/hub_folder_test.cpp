@@ -49,8 +49,9 @@ TEST(HubFolder, EveryFamilyHasTheTensorsOfTheConverterAndTheLogitsOfTransformers
       if (t.size() == 2) {
         EXPECT_EQ(got, test::weights_of(have.name, dims)) << have.name;
         std::vector<std::byte> part(have.bytes / 2);  // a range that begins and ends inside of rows
-        file.read(have, 5, part);
-        EXPECT_EQ(std::memcmp(part.data(), file.data(have).data() + 5, part.size()), 0) << have.name;
+        const std::size_t begin = std::min<std::size_t>(5, have.bytes - part.size());
+        file.read(have, begin, part);
+        EXPECT_EQ(std::memcmp(part.data(), file.data(have).data() + begin, part.size()), 0) << have.name;
       } else {
         for (std::size_t i = 0; i < got.size(); ++i)
           EXPECT_NEAR(got[i], t[2][i].get<float>(), 1e-6 * std::fabs(t[2][i].get<double>())) << have.name;
@@ -222,23 +223,82 @@ TEST(HubFolder, ReadsSamplingTemplateAndEnds) {
   EXPECT_EQ(GgufFile::open(path).get<std::string>("tokenizer.chat_template"), "C");
 }
 
-TEST(HubFolder, ReadsTheTextPartOfAModelOfImages) {
+/// A class of models of images, the class of its text model, and the names of parts of published folders.
+struct ImageClass {
+  const char *name, *text, *prefix, *output, *part;
+};
+constexpr ImageClass image_classes[] = {
+    {"Qwen3_5ForConditionalGeneration", "Qwen3_5", "model.language_model.", "lm_head.", "model.visual."},
+    {"Qwen3_5MoeForConditionalGeneration", "Qwen3_5Moe", "model.language_model.", "lm_head.", "model.visual."},
+    {"Qwen3VLForConditionalGeneration", "Qwen3VL", "model.language_model.", "lm_head.", "model.visual."},
+    {"Qwen2_5_VLForConditionalGeneration", "Qwen2_5_VL", "model.", "lm_head.", "visual."},
+    {"Gemma3ForConditionalGeneration", "Gemma3", "language_model.model.", "", "multi_modal_projector."},
+    {"Gemma4ForConditionalGeneration", "Gemma4", "model.language_model.", "", "model.embed_vision."},
+    {"Mistral3ForConditionalGeneration", "Ministral3", "language_model.model.", "language_model.lm_head.",
+     "vision_tower."},
+};
+
+TEST(HubFolder, ReadsTheTextPartOfModelsOfImages) {
   const test::Folder scratch;
-  ModelFolder m = test::folder_of(case_of("Qwen3_5"));
-  test::write_folder(scratch / "text", m);
-  json text = m.config;
-  text.erase("architectures");
-  m.config = {{"architectures", {"Qwen3_5ForConditionalGeneration"}}, {"text_config", text}};
-  test::FolderTensors tensors;
-  for (const auto& [name, t] : m.tensors)
-    tensors[name.starts_with("model.") ? "model.language_model." + name.substr(6) : name] = t;
-  tensors["model.visual.patch_embed.proj.weight"] = tensors["mtp.fc.weight"] = {"F32", {2, 2}, std::string(16, '\0')};
-  m.tensors = tensors;
-  test::write_folder(scratch / "whole", m);
-  const GgufFile alone = GgufFile::open(scratch / "text"), part = GgufFile::open(scratch / "whole", GgmlType::q8_0);
-  ASSERT_EQ(alone.tensors().size(), part.tensors().size());
-  for (const GgufTensor& t : alone.tensors()) EXPECT_EQ(part.tensor(t.name).dims, t.dims) << t.name;
-  EXPECT_EQ(Llama::load(part, cpu).config().count_of(LayerKind::delta_rule), 3);
+  for (const ImageClass& c : image_classes) {
+    SCOPED_TRACE(c.name);
+    ModelFolder m = test::folder_of(case_of(c.text));
+    test::write_folder(scratch / "text", m);
+    json text = m.config;
+    text.erase("architectures");
+    if (c.text == std::string("Ministral3")) text["model_type"] = "ministral3";
+    m.config = {{"architectures", {c.name}}, {"text_config", text}};
+    test::FolderTensors tensors;
+    for (const auto& [name, t] : m.tensors)
+      tensors[name.starts_with("model.") ? c.prefix + name.substr(6) : c.output + name.substr(8)] = t;
+    const FolderTensor further{"F32", {2, 2}, std::string(16, '\0')};
+    tensors[c.part + std::string("weight")] = further;
+    if (c.text == std::string("Qwen3_5")) tensors["mtp.fc.weight"] = further;
+    m.tensors = tensors;
+    test::write_folder(scratch / "whole", m);
+    const GgufFile alone = GgufFile::open(scratch / "text"), part = GgufFile::open(scratch / "whole");
+    ASSERT_EQ(alone.tensors().size(), part.tensors().size());
+    for (const GgufTensor& t : alone.tensors()) EXPECT_EQ(part.data(part.tensor(t.name)), alone.data(t)) << t.name;
+    EXPECT_EQ(Llama::load(part, cpu).config().layers, Llama::load(alone, cpu).config().layers);
+    m.config["text_config"] = nullptr;
+    test::write_folder(scratch / "whole", m);
+    expect_throw<FormatError>([&] { GgufFile::open(scratch / "whole"); }, {"config.json", "text_config"});
+  }
+  ModelFolder m = test::folder_of(case_of("Ministral3"));
+  m.config = {{"architectures", {"Mistral3ForConditionalGeneration"}}, {"text_config", {{"model_type", "mixtral"}}}};
+  test::write_folder(scratch / "other", m);
+  expect_throw<FormatError>([&] { GgufFile::open(scratch / "other"); }, {"text_config.model_type", "mixtral"});
+}
+
+TEST(HubFolder, UsesAnOutputMatrixThatDiffersFromTheEmbedding) {
+  const test::Folder scratch;
+  ModelFolder m = test::folder_of(case_of("Qwen2"));  // tied
+  m.tensors["lm_head.weight"] = m.tensors.at("model.embed_tokens.weight");
+  test::write_folder(scratch / "m", m);
+  EXPECT_EQ(GgufFile::open(scratch / "m").find_tensor("output.weight"), nullptr);
+  m.tensors["lm_head.weight"].data.back() ^= 1;
+  test::write_folder(scratch / "m", m);
+  EXPECT_NE(GgufFile::open(scratch / "m").find_tensor("output.weight"), nullptr);
+}
+
+TEST(HubFolder, RejectsLayersOfGemma4ThatDifferInOtherWays) {
+  const test::Folder scratch;
+  const ModelFolder m = test::folder_of(case_of("Gemma4"));
+  test::write_folder(scratch / "m", m);
+  const auto refused = [&](const char* key, const json& value, std::initializer_list<std::string_view> parts) {
+    json config = m.config;
+    config[key] = value;
+    test::put_file(scratch / "m/config.json", config.dump());
+    expect_throw<FormatError>([&] { GgufFile::open(scratch / "m"); }, parts);
+  };
+  refused("per_layer_config", {{"1", {{"sliding_window", 4}}}}, {"per_layer_config.1.sliding_window"});
+  refused("per_layer_config", {{"4", {{"head_dim", 4}}}}, {"per_layer_config.4", "below 4"});
+  refused("per_layer_config", {{"1", {{"head_dim", 32}}}}, {"per_layer_config", "the same head_dim"});
+  refused("sliding_window", nullptr, {"sliding_window", "without a window"});
+  refused("use_bidirectional_attention", "all", {"use_bidirectional_attention"});
+  refused("rope_parameters",
+          {{"full_attention", {{"rope_type", "default"}}}, {"sliding_attention", {{"partial_rotary_factor", 0.5}}}},
+          {"rope_parameters.sliding_attention.partial_rotary_factor"});
 }
 
 struct Fault {

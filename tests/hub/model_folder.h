@@ -164,6 +164,36 @@ inline constexpr FolderCase folder_cases[] = {
       "linear_key_head_dim":8,"linear_value_head_dim":8,"linear_conv_kernel_dim":4,"layer_types":["linear_attention",
       "linear_attention","linear_attention","full_attention"],"rope_parameters":{"rope_type":"default",
       "rope_theta":10000.0,"partial_rotary_factor":0.5,"mrope_section":[2,1,1]}})"},
+    {"Qwen 2.5 VL", "Qwen2_5_VL", R"({"rms_norm_eps":1e-6,"rope_theta":10000.0,"rope_scaling":{"type":"mrope",
+      "mrope_section":[2,1,1]}})"},
+    {"Qwen 3 VL", "Qwen3VL", R"({"head_dim":16,"rope_theta":10000.0,"rope_scaling":{"rope_type":"default",
+      "mrope_interleaved":true,"mrope_section":[3,3,2]}})"},
+    {"LFM2 MoE", "Lfm2Moe", R"({"num_hidden_layers":4,"layer_types":["conv","full_attention","conv","conv"],
+      "num_experts":8,"num_experts_per_tok":3,"moe_intermediate_size":32,"num_dense_layers":1,
+      "tie_word_embeddings":true,"rope_parameters":{"rope_type":"default","rope_theta":10000.0}})"},
+    {"Qwen 3.5 MoE", "Qwen3_5Moe", R"({"num_hidden_layers":4,"head_dim":16,"linear_num_key_heads":2,
+      "linear_num_value_heads":6,"linear_key_head_dim":8,"linear_value_head_dim":8,"num_experts":8,
+      "num_experts_per_tok":3,"intermediate_size":null,"moe_intermediate_size":32,"shared_expert_intermediate_size":48,
+      "rope_parameters":{"rope_type":"default","rope_theta":10000.0,"partial_rotary_factor":0.5}})"},
+    {"Qwen 3 Next", "Qwen3Next", R"({"num_hidden_layers":4,"head_dim":16,"linear_num_key_heads":2,
+      "linear_num_value_heads":6,"linear_key_head_dim":8,"linear_value_head_dim":8,"num_experts":8,
+      "num_experts_per_tok":3,"moe_intermediate_size":32,"shared_expert_intermediate_size":48,
+      "full_attention_interval":4,"partial_rotary_factor":0.5,"rope_theta":10000.0})"},
+    {"Gemma 4", "Gemma4", R"({"num_hidden_layers":4,"head_dim":16,"sliding_window":8,"hidden_size_per_layer_input":0,
+      "num_global_key_value_heads":1,"attention_k_eq_v":true,"final_logit_softcapping":30.0,
+      "tie_word_embeddings":true,"use_bidirectional_attention":"vision",
+      "layer_types":["sliding_attention","full_attention","sliding_attention","sliding_attention"]})"},
+    {"Gemma 4, layer inputs", "Gemma4", R"({"num_hidden_layers":7,"head_dim":16,"sliding_window":8,
+      "num_kv_shared_layers":3,"use_double_wide_mlp":true,"hidden_size_per_layer_input":16,
+      "final_logit_softcapping":30.0,"tie_word_embeddings":true,"layer_types":["sliding_attention","full_attention",
+      "sliding_attention","full_attention","sliding_attention","sliding_attention","full_attention"],
+      "per_layer_config":{"1":{"head_dim":32},"3":{"head_dim":32},"6":{"head_dim":32,"num_key_value_heads":2}},
+      "rope_parameters":{"full_attention":{"rope_type":"proportional","rope_theta":1000000.0,
+      "partial_rotary_factor":0.25},"sliding_attention":{"rope_type":"default","rope_theta":10000.0}}})"},
+    {"Gemma 4, experts", "Gemma4", R"({"head_dim":16,"global_head_dim":32,"sliding_window":8,"intermediate_size":64,
+      "hidden_size_per_layer_input":0,"final_logit_softcapping":30.0,"tie_word_embeddings":true,
+      "layer_types":["sliding_attention","full_attention"],"enable_moe_block":true,"num_experts":8,"top_k_experts":3,
+      "moe_intermediate_size":32})"},
 };
 
 inline std::string transformers_name(const std::string& gguf, const std::string& kind) {
@@ -189,6 +219,15 @@ inline std::string transformers_name(const std::string& gguf, const std::string&
                                                            {"ffn_up_shexp", "mlp.shared_expert.up_proj"},
                                                            {"ffn_down_shexp", "mlp.shared_expert.down_proj"},
                                                            {"attn_sinks", "self_attn.sinks"},
+                                                           {"per_layer_token_embd", "model.embed_tokens_per_layer"},
+                                                           {"per_layer_model_proj", "model.per_layer_model_projection"},
+                                                           {"per_layer_proj_norm", "model.per_layer_projection_norm"},
+                                                           {"inp_gate", "per_layer_input_gate"},
+                                                           {"proj", "per_layer_projection"},
+                                                           {"post_norm", "post_per_layer_input_norm"},
+                                                           {"post_ffw_norm_1", "post_feedforward_layernorm_1"},
+                                                           {"pre_ffw_norm_2", "pre_feedforward_layernorm_2"},
+                                                           {"post_ffw_norm_2", "post_feedforward_layernorm_2"},
                                                            {"post_attention_norm", "post_attention_layernorm"}};
   const std::size_t dot = gguf.rfind('.');
   if (ends_with(gguf, ".ssm_a")) return "model.layers." + gguf.substr(4, dot - 3) + "linear_attn.A_log";
@@ -207,6 +246,11 @@ inline std::string transformers_name(const std::string& gguf, const std::string&
   if (stem == "post_attention_norm" && kind == "Glm4") name = "post_self_attn_layernorm";
   if (stem == "post_ffw_norm" && kind == "Glm4") name = "post_mlp_layernorm";
   if (stem == "attn_sinks") return prefix + name;
+  if (stem == "layer_output_scale") return prefix + "layer_scalar";
+  if (stem == "exp_probs_b") return prefix + "feed_forward.expert_bias";
+  if (gguf.ends_with("ffn_gate_inp.scale")) return prefix + "router.scale";
+  if (gguf.ends_with("ffn_down_exps.scale")) return prefix + "router.per_expert_scale";
+  if (stem == "ffn_gate_inp" && kind == "Gemma4") name = "router.proj";
   static const std::map<std::string, std::string> of_lfm2 = {{"attn_norm", "operator_norm"},
                                                              {"ffn_norm", "ffn_norm"},
                                                              {"attn_output", "self_attn.out_proj"},
@@ -218,16 +262,18 @@ inline std::string transformers_name(const std::string& gguf, const std::string&
                                                              {"ffn_gate", "feed_forward.w1"},
                                                              {"ffn_down", "feed_forward.w2"},
                                                              {"ffn_up", "feed_forward.w3"},
+                                                             {"ffn_gate_inp", "feed_forward.gate"},
                                                              {"token_embd_norm", "model.embedding_norm"}};
   static const std::map<std::string, std::string> of_qwen35 = {
       {"attn_qkv", "linear_attn.in_proj_qkv"}, {"attn_gate", "linear_attn.in_proj_z"},
       {"ssm_beta", "linear_attn.in_proj_b"},   {"ssm_alpha", "linear_attn.in_proj_a"},
-      {"ssm_conv1d", "linear_attn.conv1d"},    {"ssm_norm", "linear_attn.norm"},
-      {"ssm_out", "linear_attn.out_proj"}};
+      {"ssm_ba", "linear_attn.in_proj_ba"},    {"ssm_conv1d", "linear_attn.conv1d"},
+      {"ssm_norm", "linear_attn.norm"},        {"ssm_out", "linear_attn.out_proj"}};
   if (stem == "ssm_dt") return prefix + "linear_attn.dt_bias";
-  if (const auto found = of_qwen35.find(stem); kind == "Qwen3_5" && found != of_qwen35.end()) name = found->second;
-  if (const auto found = of_lfm2.find(stem); kind == "Lfm2" && found != of_lfm2.end()) name = found->second;
-  if (stem == "ffn_norm" && (kind == "Gemma2" || kind == "Gemma3")) name = "pre_feedforward_layernorm";
+  const bool delta = kind.starts_with("Qwen3_5") || kind == "Qwen3Next";
+  if (const auto found = of_qwen35.find(stem); delta && found != of_qwen35.end()) name = found->second;
+  if (const auto found = of_lfm2.find(stem); kind.starts_with("Lfm2") && found != of_lfm2.end()) name = found->second;
+  if (stem == "ffn_norm" && kind.starts_with("Gemma") && kind != "Gemma") name = "pre_feedforward_layernorm";
   return prefix + name + gguf.substr(dot);
 }
 
@@ -302,22 +348,46 @@ inline std::vector<float> transpose(const std::vector<float>& values, std::size_
   return out;
 }
 
+/// Adds the rows of the queries, keys, values and gates of the two key heads of Qwen 3 Next, which follow each other.
+inline void add_heads(ModelFolder& m, const std::string& layer, const GgufValues& qkv, const GgufValues& gates) {
+  std::vector<float> out;
+  const auto add = [&](const GgufValues& from, std::size_t row, std::size_t count) {
+    const auto at = from.values.begin() + static_cast<std::ptrdiff_t>(row * 32);
+    out.insert(out.end(), at, at + static_cast<std::ptrdiff_t>(count * 32));
+  };
+  for (std::size_t head = 0; head < 2; ++head)
+    add(qkv, 8 * head, 8), add(qkv, 16 + 8 * head, 8), add(qkv, 32 + 24 * head, 24), add(gates, 24 * head, 24);
+  m.tensors.emplace(layer + "linear_attn.in_proj_qkvz.weight", folder_tensor(out, {128, 32}));
+}
+
 /// Adds tensors that are stored as several tensors in the folder, or as parts of others. Returns false for others.
 inline bool add_special(ModelFolder& m, const std::string& kind, const std::string& name,
                         const std::map<std::string, GgufValues>& all) {
   const std::size_t dot = name.find('.', 4) + 1;
   const std::string layer = "model.layers." + name.substr(4, dot - 4), part = name.substr(dot);
   const GgufValues& t = all.at(name);
-  const bool granite = kind.starts_with("GraniteMoe"), experts = part.find("_exps.") != std::string::npos;
+  const bool granite = kind.starts_with("GraniteMoe"),
+             experts = part.find("_exps.") != std::string::npos && !part.ends_with(".scale");
+  if (kind == "Qwen3Next" && part == "attn_gate.weight") return true;  // added together with the queries
+  if (kind == "Qwen3Next" && part == "attn_qkv.weight") {
+    add_heads(m, layer, t, all.at(name.substr(0, dot) + "attn_gate.weight"));
+    return true;
+  }
   if (!experts &&
       !(granite && part.starts_with("ffn_") && !part.starts_with("ffn_gate_inp") && part != "ffn_norm.weight"))
     return false;
   const auto sized = [](std::uint64_t n) { return static_cast<std::int64_t>(n); };
+  if (kind == "Gemma4") {
+    m.tensors.emplace(layer + (part.starts_with("ffn_down") ? "experts.down_proj" : "experts.gate_up_proj"),
+                      folder_tensor(t.values, {sized(t.dims[2]), sized(t.dims[1]), sized(t.dims[0])}));
+    return true;
+  }
+  const bool halves = granite || kind == "Qwen3_5Moe";  // the gate and its partner follow each other
   if (part.starts_with("ffn_up")) {
-    if (granite || kind == "GptOss") return true;  // added together with the gate
+    if (halves || kind == "GptOss") return true;  // added together with the gate
   }
   const bool gate = part.starts_with("ffn_gate"), bias = ends_with(part, ".bias");
-  if (granite || kind == "GptOss") {
+  if (halves || kind == "GptOss") {
     const std::size_t rows = t.dims[bias ? 0 : 1];
     std::vector<float> values = t.values;
     if (gate) {
@@ -325,11 +395,13 @@ inline bool add_special(ModelFolder& m, const std::string& kind, const std::stri
       values = join_rows(t, all.at(other.replace(dot, 8, "ffn_up")), rows, kind == "GptOss");
     }
     const std::size_t joined = gate ? 2 * rows : rows;
-    if (granite) {
-      const std::string block = layer + (experts ? "block_sparse_moe." : "shared_mlp.");
+    if (halves) {
+      const std::string stem = !granite ? layer + (gate ? "mlp.experts.gate_up_proj" : "mlp.experts.down_proj")
+                                        : layer + (experts ? "block_sparse_moe." : "shared_mlp.") +
+                                              (gate ? "input_linear.weight" : "output_linear.weight");
       std::vector<std::int64_t> shape = {sized(joined), sized(t.dims[0])};
       if (experts) shape.insert(shape.begin(), sized(t.dims[2]));
-      m.tensors.emplace(block + (gate ? "input_linear.weight" : "output_linear.weight"), folder_tensor(values, shape));
+      m.tensors.emplace(stem, folder_tensor(values, shape));
     } else {
       const std::string to = layer + "mlp.experts." + (gate ? "gate_up_proj" : "down_proj");
       if (bias)
@@ -340,19 +412,22 @@ inline bool add_special(ModelFolder& m, const std::string& kind, const std::stri
     }
     return true;
   }
-  const bool mixtral = kind == "Mixtral", down = part.starts_with("ffn_down");
-  const std::string module = mixtral ? (gate   ? "w1"
-                                        : down ? "w2"
-                                               : "w3")
-                             : gate  ? "gate_proj"
-                             : down  ? "down_proj"
-                                     : "up_proj";
+  const bool mixtral = kind == "Mixtral", down = part.starts_with("ffn_down"), lfm2 = kind == "Lfm2Moe";
+  const std::string module = mixtral || lfm2 ? (gate   ? "w1"
+                                                : down ? "w2"
+                                                       : "w3")
+                             : gate          ? "gate_proj"
+                             : down          ? "down_proj"
+                                             : "up_proj";
   const auto size = static_cast<std::ptrdiff_t>(t.dims[0] * t.dims[1]);
   for (std::uint64_t e = 0; e < t.dims[2]; ++e) {
     const auto at = t.values.begin() + static_cast<std::ptrdiff_t>(e) * size;
-    m.tensors.emplace(
-        layer + (mixtral ? "block_sparse_moe" : "mlp") + ".experts." + std::to_string(e) + "." + module + ".weight",
-        folder_tensor({at, at + size}, {sized(t.dims[1]), sized(t.dims[0])}));
+    m.tensors.emplace(layer +
+                          (mixtral ? "block_sparse_moe"
+                           : lfm2  ? "feed_forward"
+                                   : "mlp") +
+                          ".experts." + std::to_string(e) + "." + module + ".weight",
+                      folder_tensor({at, at + size}, {sized(t.dims[1]), sized(t.dims[0])}));
   }
   return true;
 }
@@ -360,7 +435,7 @@ inline bool add_special(ModelFolder& m, const std::string& kind, const std::stri
 inline ModelFolder folder_of(const FolderCase& c) {
   const std::string kind = c.kind;
   ModelFolder m;
-  m.config = {{"architectures", {kind + "ForCausalLM"}},
+  m.config = {{"architectures", {kind + (kind.ends_with("VL") ? "ForConditionalGeneration" : "ForCausalLM")}},
               {"vocab_size", 64},
               {"hidden_size", 32},
               {"intermediate_size", 48},
@@ -387,14 +462,15 @@ inline ModelFolder folder_of(const FolderCase& c) {
   for (auto& [name, t] : all) {
     if (name.starts_with("blk.") && add_special(m, kind, name, all)) continue;
     std::vector<float> values = t.values;
-    if ((kind.starts_with("Gemma") || kind == "Qwen3_5") && ends_with(name, "norm.weight") &&
-        !ends_with(name, "ssm_norm.weight"))
+    const bool reorders = kind.starts_with("Qwen3_5");
+    if (((kind.starts_with("Gemma") && kind != "Gemma4") || reorders || kind == "Qwen3Next") &&
+        ends_with(name, "norm.weight") && !ends_with(name, "ssm_norm.weight"))
       for (float& v : values) v -= 1;
-    if (kind == "Qwen3_5") {
+    if (ends_with(name, "ssm_a"))
+      for (float& v : values) v = std::log(-v);
+    if (reorders) {
       const auto is = [&](const char* part) { return name.find(part) != std::string::npos; };
       const std::size_t columns = t.dims.size() == 2 ? t.dims[0] : 1;
-      if (ends_with(name, "ssm_a"))
-        for (float& v : values) v = std::log(-v);
       if ((is("attn_qkv") || is("ssm_conv1d"))) values = group_heads(values, 32, columns, 8);
       if (is("attn_gate")) values = group_heads(values, 0, columns, 8);
       if (is("ssm_beta") || is("ssm_alpha") || is("ssm_a") || is("ssm_dt")) values = group_heads(values, 0, columns, 1);

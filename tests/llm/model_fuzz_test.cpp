@@ -404,8 +404,8 @@ void damage(json& value, Random& random) {
   if (what == 0)
     value.erase(at);
   else if (what == 1 && value.is_object())
-    value[one_of<std::string>(random, {"rope_scaling", "head_dim", "num_experts", "type", "normalizer"})] =
-        any_json(random);
+    value[one_of<std::string>(random, {"rope_scaling", "head_dim", "num_experts", "per_layer_config", "type",
+                                       "normalizer"})] = any_json(random);
   else
     damage(*at, random);
 }

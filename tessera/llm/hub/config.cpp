@@ -24,9 +24,10 @@ void refuse_unsupported(const JsonObject& c, const Family& f) {
             fmt::format("weights that are quantised by {} are not supported", quote_text(method)),
             "Use the folder of the original model, with --weights q8_0 or q4_0, or a GGUF file");
   }
-  for (const auto& [key, feature] : {std::pair("use_bidirectional_attention", "bidirectional attention"),
-                                     std::pair("use_qk_norm", "a layer norm of queries and keys")})
-    if (c.flag_or(key, false)) c.bad(key, fmt::format("{} is not supported", feature));
+  // In Gemma 4, "vision" concerns only the tokens of images.
+  if (const nlohmann::json* const v = c.find("use_bidirectional_attention"); v && *v != false && *v != "vision")
+    c.bad("use_bidirectional_attention", "bidirectional attention is not supported");
+  if (c.flag_or("use_qk_norm", false)) c.bad("use_qk_norm", "a layer norm of queries and keys is not supported");
   if (c.has("clip_qkv")) c.bad("clip_qkv", "limits of queries, keys and values are not supported");
   for (const auto& [key, usual] : {std::pair("swiglu_alpha", 1.702), std::pair("swiglu_limit", 7.0)})
     if (const double v = c.number_or(key, usual); v != usual)
@@ -96,12 +97,13 @@ void add_delta_rule(const JsonObject& c, const std::string& prefix, ModelShape& 
   to.set_count(prefix + "ssm.inner_size", s.delta_heads * s.delta_value_size);
 }
 
-/// Returns the width of feed-forward layers without experts.
+/// Returns the width of feed-forward layers without experts, or 0 if all layers have experts.
 std::int64_t feed_forward_length(const JsonObject& c, const Family& f) {
   const Architecture& kind = *find_architecture(f.architecture);
   // In the layers without experts of Granite 4, the shared expert is an ordinary feed-forward layer.
   if (f.shared_hidden > 0 && !kind.experts) return c.integer_or("shared_intermediate_size", f.shared_hidden, 1, most);
-  if (kind.recurrent != LayerKind::convolution) return c.integer("intermediate_size", 1, most);
+  if (f.architecture == "qwen35moe" && !c.has("intermediate_size")) return 0;
+  if (kind.recurrent != LayerKind::convolution || kind.experts) return c.integer("intermediate_size", 1, most);
   const std::int64_t hidden = c.integer(c.has("block_ff_dim") ? "block_ff_dim" : "intermediate_size", 1, most);
   if (!c.flag_or("block_auto_adjust_ff_dim", true)) return hidden;
   const std::int64_t multiple = c.integer_or("block_multiple_of", 256, 1, most);
@@ -128,7 +130,9 @@ std::vector<bool> windowed_layers(const JsonObject& c, std::int64_t layers) {
   return out;
 }
 
-void add_window(const JsonObject& c, const Family& f, const Architecture& kind, std::int64_t layers, Metadata& to) {
+/// Adds the window, and returns which layers use it, or an empty vector if all layers have the same window or none.
+std::vector<bool> add_window(const JsonObject& c, const Family& f, const Architecture& kind, std::int64_t layers,
+                             Metadata& to) {
   const std::string key = std::string(kind.name) + ".attention.sliding_window";
   const std::vector<bool> windowed = windowed_layers(c, layers);
   if (kind.window_period == 0) {
@@ -138,19 +142,73 @@ void add_window(const JsonObject& c, const Family& f, const Architecture& kind, 
                                                           c.integer_or("max_window_layers", 0, 0, most) < layers
                                                     : kind.name == "llama" || kind.name == "mistral3";
     if (used && c.has("sliding_window")) to.set_count(key, c.integer("sliding_window", 1, most));
-    return;
+    return {};
   }
-  if (f.window == 0 && kind.window_period != 1) return;  // OLMo 2 has the architecture of OLMo 3
+  if (f.window == 0 && kind.window_period != 1) return {};  // OLMo 2 has the architecture of OLMo 3
   // null means no window
   const std::int64_t window =
       c.value().contains("sliding_window") ? c.integer_or("sliding_window", 0, 0, most) : f.window;
   to.set_count(key, window);
-  if (kind.window_period == 1 || window == 0) return;
+  if (kind.window_period == 1 || window == 0) return {};
   std::vector<bool> each = windowed;
   const std::int64_t period = c.integer_or("sliding_window_pattern", kind.window_period, 1, most);
   for (std::int64_t i = 0; each.empty() || static_cast<std::int64_t>(each.size()) < layers; ++i)
     each.push_back((i + 1) % period != 0);
-  to.set(key + "_pattern", GgufArray{std::move(each)});
+  if (kind.varied_layers) each.back() = false;  // as in transformers, also if `layer_types` says otherwise
+  to.set(key + "_pattern", GgufArray{each});
+  return each;
+}
+
+GgufValue each_layer(const std::vector<std::int64_t>& values) {
+  return GgufArray{std::vector<std::int32_t>(values.begin(), values.end())};
+}
+
+/// Adds the sizes in which the layers of Gemma 4 differ: of heads, and the number of key heads, which layers without a
+/// window have of their own; and of the feed-forward layer in those that use keys and values of an earlier layer.
+void add_varied_layers(const JsonObject& c, const std::vector<bool>& windowed, const std::string& prefix, ModelShape& s,
+                       Metadata& to) {
+  if (windowed.empty()) c.bad("sliding_window", "models without a window are not supported");
+  std::vector<std::int64_t> sizes(windowed.size(), s.head_size), key_heads(windowed.size(), s.key_heads);
+  if (const auto each = c.object("per_layer_config")) {
+    for (const auto& [number, value] : each->value().items()) {
+      const JsonObject layer = each->within(value, number);
+      std::size_t i = 0;
+      while (i < windowed.size() && std::to_string(i) != number) ++i;
+      if (i == windowed.size()) each->bad(number, fmt::format("expected the number of a layer below {}", s.layers));
+      for (const auto& [key, ignored] : layer.value().items())
+        if (key != "head_dim" && key != "num_key_value_heads")
+          layer.bad(key, "a value of its own for a layer is not supported");
+      sizes[i] = layer.integer_or("head_dim", s.head_size, 1, 4096);
+      key_heads[i] = layer.integer_or("num_key_value_heads", s.key_heads, 1, 4096);
+    }
+  } else {
+    const std::int64_t size = c.integer_or("global_head_dim", 512, 1, 4096);
+    const std::int64_t heads = c.flag_or("attention_k_eq_v", false)
+                                   ? c.integer_or("num_global_key_value_heads", s.key_heads, 1, 4096)
+                                   : s.key_heads;
+    for (std::size_t i = 0; i < windowed.size(); ++i)
+      if (!windowed[i]) sizes[i] = size, key_heads[i] = heads;
+  }
+  const auto first = std::ranges::find(windowed, true);
+  const std::int64_t local_size = first == windowed.end() ? s.head_size : sizes[first - windowed.begin()];
+  s.head_size = sizes.back();  // the last layer has no window
+  for (std::size_t i = 0; i < windowed.size(); ++i)
+    if (sizes[i] != (windowed[i] ? local_size : s.head_size))
+      c.bad("per_layer_config", "layers with the same type must have the same head_dim");
+  for (const char* const what : {"attention.key_length", "attention.value_length"}) {
+    to.set_count(prefix + what, s.head_size);
+    to.set_count(prefix + what + "_swa", local_size);
+  }
+  to.set_count(prefix + "rope.dimension_count_swa", local_size);
+  to.set(prefix + "attention.head_count_kv", each_layer(key_heads));
+  const std::int64_t shared = c.integer_or("num_kv_shared_layers", 0, 0, s.layers);
+  to.set_count(prefix + "attention.shared_kv_layers", shared);
+  const std::int64_t hidden = c.integer("intermediate_size", 1, most);
+  std::vector<std::int64_t> widths(windowed.size(), hidden);
+  if (c.flag_or("use_double_wide_mlp", false)) std::fill(widths.end() - shared, widths.end(), 2 * hidden);
+  to.set(prefix + "feed_forward_length", each_layer(widths));
+  to.set_count(prefix + "embedding_length_per_layer_input",
+               c.integer_or("hidden_size_per_layer_input", 256, 0, 1 << 20));
 }
 
 void add_gemma(const JsonObject& c, const Architecture& kind, std::int64_t width, const ModelShape& s, Metadata& to) {
@@ -162,6 +220,7 @@ void add_gemma(const JsonObject& c, const Architecture& kind, std::int64_t width
   };
   to.set_number(prefix + "attn_logit_softcapping", cap("attn_logit_softcapping", second ? 50 : 0));
   to.set_number(prefix + "final_logit_softcapping", cap("final_logit_softcapping", second ? 30 : 0));
+  if (kind.unscaled_scores) return;
   const std::int64_t by = s.layers == kind.layers_of_wide_scale ? width / s.heads : s.head_size;
   const double scalar = c.number_or("query_pre_attn_scalar", 256);
   if (scalar != static_cast<double>(by))
@@ -174,9 +233,10 @@ void add_experts(const JsonObject& c, const Family& f, const std::string& prefix
   const std::string_view key = c.has("num_local_experts") ? "num_local_experts" : "num_experts";
   s.experts = c.integer(key, 1, 4096);
   to.set_count(prefix + "expert_count", s.experts);
-  to.set_count(prefix + "expert_used_count", c.integer("num_experts_per_tok", 1, s.experts));
-  if (kind.shared_gate || f.architecture == "qwen3moe")
-    to.set_count(prefix + "expert_feed_forward_length", c.integer("moe_intermediate_size", 1, most));
+  to.set_count(prefix + "expert_used_count",
+               c.integer(kind.dense_and_experts ? "top_k_experts" : "num_experts_per_tok", 1, s.experts));
+  if (f.expert_hidden) to.set_count(prefix + "expert_feed_forward_length", c.integer("moe_intermediate_size", 1, most));
+  if (kind.sigmoid_router) to.set_number(prefix + "expert_weights_scale", c.number_or("routed_scaling_factor", 1));
   if (kind.shared_expert)
     to.set_count(prefix + "expert_shared_feed_forward_length",
                  c.integer_or(kind.shared_gate ? "shared_expert_intermediate_size" : "shared_intermediate_size",
@@ -221,7 +281,8 @@ ModelShape add_config(const JsonObject& c, const Family& f, Metadata& to) {
   ModelShape s;
   const std::int64_t width = c.integer("hidden_size", 1, most);
   s.layers = c.integer("num_hidden_layers", 1, 4096);
-  s.heads = c.integer("num_attention_heads", 1, 4096);
+  s.heads =
+      f.heads == 0 ? c.integer("num_attention_heads", 1, 4096) : c.integer_or("num_attention_heads", f.heads, 1, 4096);
   // null means as many as heads
   const std::int64_t otherwise = f.key_heads == 0 || c.value().contains("num_key_value_heads") ? s.heads : f.key_heads;
   s.key_heads = c.integer_or("num_key_value_heads", otherwise, 1, 4096);
@@ -231,8 +292,10 @@ ModelShape add_config(const JsonObject& c, const Family& f, Metadata& to) {
   to.set_count(prefix + "context_length", c.integer_or("max_position_embeddings", f.context, 1, most));
   to.set_count(prefix + "embedding_length", width);
   to.set_count(prefix + "block_count", s.layers);
-  const bool experts = kind.experts && (c.has("num_local_experts") || c.has("num_experts"));
-  to.set_count(prefix + "feed_forward_length", feed_forward_length(c, f));
+  const bool experts = kind.experts && (c.has("num_local_experts") || c.has("num_experts")) &&
+                       (!kind.dense_and_experts || c.flag_or("enable_moe_block", false));
+  if (const std::int64_t hidden = feed_forward_length(c, f); hidden > 0)
+    to.set_count(prefix + "feed_forward_length", hidden);
   to.set_count(prefix + "attention.head_count", s.heads);
   to.set_count(prefix + "attention.head_count_kv", s.key_heads);
   to.set_count(prefix + "attention.key_length", s.head_size);
@@ -243,8 +306,8 @@ ModelShape add_config(const JsonObject& c, const Family& f, Metadata& to) {
     add_convolutions(c, s, prefix, to);
   else if (kind.recurrent == LayerKind::delta_rule)
     add_delta_rule(c, prefix, s, to);
-  else
-    add_window(c, f, kind, s.layers, to);
+  else if (const std::vector<bool> windowed = add_window(c, f, kind, s.layers, to); kind.varied_layers)
+    add_varied_layers(c, windowed, prefix, s, to);
   if (kind.caps) add_gemma(c, kind, width, s, to);
   if (kind.scales) add_scales(c, prefix, to);
   if (kind.scaled_logits) to.set_number(prefix + "logit_scale", c.number_or("logit_scale", 0.0625));

@@ -12,7 +12,7 @@ namespace tessera::hub {
 
 /// The numbers that are needed to find and convert tensors.
 struct ModelShape {
-  std::int64_t layers = 0, heads = 0, key_heads = 0, head_size = 0, experts = 0;
+  std::int64_t layers = 0, heads = 0, key_heads = 0, head_size = 0, experts = 0;  ///< sizes of layers without a window
   bool tied = false;
   std::int64_t skipped_positions = 0;  ///< encoders: learned positions before the first token's
   /// Layers with the gated delta rule; see LlamaConfig::DeltaRule.

@@ -73,16 +73,19 @@ GgufFile Folder::open(const std::string& path, std::optional<GgmlType> weights) 
   require_file(path, "tokenizer.json");
   const JsonObject whole = JsonObject::read(path + "/config.json");
   const Family& family = family_of(whole);
-  if (family.sees && !whole.has("text_config")) whole.bad("text_config", "the key is missing");
-  const JsonObject config = family.sees ? *whole.object("text_config") : whole;
+  // Older files of Qwen 2 VL have the keys of the text model without text_config.
+  if (family.sees && !whole.has("text_config") && !whole.has("hidden_size"))
+    whole.bad("text_config", "the key is missing");
+  const JsonObject config = family.sees ? whole.object("text_config").value_or(whole) : whole;
   const TokenizerFiles files{.tokenizer = JsonObject::read(path + "/tokenizer.json", max_tokenizer_bytes),
                              .settings = JsonObject::read_if_exists(path + "/tokenizer_config.json"),
                              .config = config,
                              .generation = JsonObject::read_if_exists(path + "/generation_config.json")};
   Metadata metadata;
   const bool is_encoder = find_encoder_architecture(family.architecture) != nullptr;
-  const ModelShape shape =
-      is_encoder ? add_encoder_config(config, family, metadata) : add_config(config, family, metadata);
+  ModelShape shape = is_encoder ? add_encoder_config(config, family, metadata) : add_config(config, family, metadata);
+  if (constexpr const char* key = "tie_word_embeddings"; family.sees && whole.has(key))
+    shape.tied = whole.flag_or(key, false) || config.flag_or(key, false);
   metadata.set("general.name", folder_name(path));
   ComputedTensors computed;
   if (!is_encoder) computed = add_rope(config, family, shape, metadata);

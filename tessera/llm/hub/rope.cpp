@@ -15,6 +15,7 @@ namespace tessera::hub {
 namespace {
 
 constexpr std::int64_t most_context = std::int64_t{1} << 30;
+constexpr float unrotated = 1e30f;  // the factor of a pair that is not rotated
 
 class RopeReader {
  public:
@@ -33,12 +34,13 @@ class RopeReader {
     // As in transformers, this older key replaces the newer one.
     if (const auto scaling = config_.object("rope_scaling")) global = scaling;
     const JsonObject& r = global ? *global : config_;
+    // `rope_type` of config.json itself would have no meaning.
+    const std::string type = global ? type_of(r) : kind_.varied_layers ? "proportional" : "default";
     base_ = r.number_or("rope_theta", config_.number_or("rope_theta", family_.rope_base));
     if (!(base_ >= 1)) r.bad("rope_theta", fmt::format("{} is less than 1", base_));
     to_.set_number(key("freq_base"), base_);
-    add_dimensions(r);
-    // `rope_type` of config.json itself would have no meaning.
-    if (global) add_scaling(r);
+    add_dimensions(r, type == "proportional");
+    add_scaling(r, type);
     return std::move(tensors_);
   }
 
@@ -49,23 +51,33 @@ class RopeReader {
   void add_local(const JsonObject& local) {
     if (!kind_.unscaled_windows || type_of(local) != "default")
       local.bad("rope_type", "scaling of layers with a window is not supported");
+    if (const double part = local.number_or("partial_rotary_factor", 1); part != 1)
+      local.bad("partial_rotary_factor", fmt::format("{} is not supported in layers with a window", part));
     to_.set_number(key("freq_base_swa"),
                    local.number_or("rope_theta",
                                    kind_.local_base > 0 ? static_cast<double>(kind_.local_base) : family_.rope_base));
   }
 
-  void add_dimensions(const JsonObject& r) {
+  /// If `proportional`, the frequencies are those of whole heads, and only the first pairs are rotated (Gemma 4).
+  void add_dimensions(const JsonObject& r, bool proportional) {
     const double part =
         r.number_or("partial_rotary_factor", config_.number_or("partial_rotary_factor", family_.rotary_part));
     if (!(part > 0 && part <= 1)) r.bad("partial_rotary_factor", fmt::format("{} is not between 0 and 1", part));
     dimensions_ = static_cast<std::int64_t>(static_cast<double>(shape_.head_size) * part);
+    if (proportional) {
+      const auto factor = static_cast<float>(r.number_or("factor", 1));
+      if (!(factor >= 1)) r.bad("factor", fmt::format("{} is less than 1", factor));
+      std::vector<float> factors(static_cast<std::size_t>(shape_.head_size / 2), unrotated);
+      std::fill_n(factors.begin(), dimensions_ / 2, factor);
+      tensors_.emplace_back("rope_freqs.weight", std::move(factors));
+      dimensions_ = shape_.head_size;
+    }
     if (dimensions_ != shape_.head_size && kind_.pairs == RotaryPairs::adjacent && !family_.adjacent)
       r.bad("partial_rotary_factor", fmt::format("{} models must rotate whole heads", family_.architecture));
     to_.set_count(key("dimension_count"), dimensions_);
   }
 
-  void add_scaling(const JsonObject& r) {
-    const std::string type = type_of(r);
+  void add_scaling(const JsonObject& r, const std::string& type) {
     if (type == "linear") {
       to_.set(key("scaling.type"), std::string("linear"));
       to_.set_number(key("scaling.factor"), r.number("factor"));
@@ -75,9 +87,9 @@ class RopeReader {
       add_yarn(r);
     } else if (type == "longrope" || type == "su") {
       add_longrope(r);
-    } else if (type != "default" && type != "mrope") {
+    } else if (type != "default" && type != "mrope" && type != "proportional") {
       r.bad(r.has("rope_type") ? "rope_type" : "type", quote_text(type) + " is not supported",
-            "Supported types: default, linear, llama3, yarn and longrope");
+            "Supported types: default, linear, llama3, yarn, longrope and proportional");
     }
     if (kind_.temperature && r.has("llama_4_scaling_beta"))
       to_.set_number(fmt::format("{}.attention.temperature_scale", family_.architecture),

@@ -2,6 +2,7 @@
 // Sources: the modules of transformers (modeling_*.py), and llama.cpp's names (gguf-py/gguf/constants.py).
 #include "tessera/llm/hub/tensor_names.h"
 
+#include <algorithm>
 #include <charconv>
 #include <string>
 #include <utility>
@@ -16,7 +17,10 @@ using NamePair = std::pair<std::string_view, std::string_view>;
 constexpr NamePair model_names[] = {{"model.embed_tokens", "token_embd"},
                                     {"model.norm", "output_norm"},
                                     {"lm_head", "output"},
-                                    {"model.embedding_norm", "token_embd_norm"}};
+                                    {"model.embedding_norm", "token_embd_norm"},
+                                    {"model.embed_tokens_per_layer", "per_layer_token_embd"},
+                                    {"model.per_layer_model_projection", "per_layer_model_proj"},
+                                    {"model.per_layer_projection_norm", "per_layer_proj_norm"}};
 constexpr NamePair layer_names[] = {{"input_layernorm", "attn_norm"},
                                     {"self_attn.q_proj", "attn_q"},
                                     {"self_attn.k_proj", "attn_k"},
@@ -43,10 +47,12 @@ constexpr NamePair layer_names[] = {{"input_layernorm", "attn_norm"},
                                     {"feed_forward.w1", "ffn_gate"},
                                     {"feed_forward.w2", "ffn_down"},
                                     {"feed_forward.w3", "ffn_up"},
+                                    {"feed_forward.gate", "ffn_gate_inp"},
                                     {"linear_attn.in_proj_qkv", "attn_qkv"},
                                     {"linear_attn.in_proj_z", "attn_gate"},
                                     {"linear_attn.in_proj_b", "ssm_beta"},
                                     {"linear_attn.in_proj_a", "ssm_alpha"},
+                                    {"linear_attn.in_proj_ba", "ssm_ba"},
                                     {"linear_attn.conv1d", "ssm_conv1d"},
                                     {"linear_attn.norm", "ssm_norm"},
                                     {"linear_attn.out_proj", "ssm_out"},
@@ -58,21 +64,41 @@ constexpr NamePair layer_names[] = {{"input_layernorm", "attn_norm"},
                                     {"block_sparse_moe.gate", "ffn_gate_inp"},
                                     {"block_sparse_moe.router.layer", "ffn_gate_inp"},
                                     {"pre_feedforward_layernorm", "ffn_norm"},
-                                    {"post_feedforward_layernorm", "post_ffw_norm"}};
+                                    {"post_feedforward_layernorm", "post_ffw_norm"},
+                                    {"post_feedforward_layernorm_1", "post_ffw_norm_1"},
+                                    {"pre_feedforward_layernorm_2", "pre_ffw_norm_2"},
+                                    {"post_feedforward_layernorm_2", "post_ffw_norm_2"},
+                                    {"router.proj", "ffn_gate_inp"},
+                                    {"per_layer_input_gate", "inp_gate"},
+                                    {"per_layer_projection", "proj"},
+                                    {"post_per_layer_input_norm", "post_norm"}};
 constexpr NamePair expert_names[] = {{"gate_proj", "ffn_gate_exps"}, {"w1", "ffn_gate_exps"},
                                      {"down_proj", "ffn_down_exps"}, {"w2", "ffn_down_exps"},
                                      {"up_proj", "ffn_up_exps"},     {"w3", "ffn_up_exps"}};
 
 /// A tensor with other rows than in GGUF files, or without an ending.
 struct SpecialName {
-  std::string_view theirs, first, second = {};  ///< `second` has the other rows
-  bool alternating = false;                     ///< rows belong to both in turn, instead of one after the other
+  std::string_view theirs, first, second = {};                               ///< `second` has the other rows
+  RowPart of_first = RowPart::first_half, of_second = RowPart::second_half;  ///< if there is a second
   bool transposed = false;
+  std::string_view architecture = {};  ///< the only one in which the name has this meaning
 };
 constexpr SpecialName special_names[] = {
     {.theirs = "self_attn.sinks", .first = "attn_sinks.weight"},
     {.theirs = "linear_attn.A_log", .first = "ssm_a"},
     {.theirs = "linear_attn.dt_bias", .first = "ssm_dt.bias"},
+    {.theirs = "linear_attn.in_proj_qkvz.weight",
+     .first = "attn_qkv.weight",
+     .second = "attn_gate.weight",
+     .of_first = RowPart::queries_keys_values,
+     .of_second = RowPart::gates,
+     .architecture = "qwen3next"},
+    {.theirs = "feed_forward.expert_bias", .first = "exp_probs_b.bias"},
+    {.theirs = "layer_scalar", .first = "layer_output_scale.weight"},
+    {.theirs = "router.scale", .first = "ffn_gate_inp.scale"},
+    {.theirs = "router.per_expert_scale", .first = "ffn_down_exps.scale"},
+    {.theirs = "experts.gate_up_proj", .first = "ffn_gate_up_exps.weight"},
+    {.theirs = "experts.down_proj", .first = "ffn_down_exps.weight"},
     {.theirs = "block_sparse_moe.input_linear.weight", .first = "ffn_gate_exps.weight", .second = "ffn_up_exps.weight"},
     {.theirs = "block_sparse_moe.output_linear.weight", .first = "ffn_down_exps.weight"},
     {.theirs = "shared_mlp.input_linear.weight", .first = "ffn_gate_shexp.weight", .second = "ffn_up_shexp.weight"},
@@ -80,17 +106,23 @@ constexpr SpecialName special_names[] = {
     {.theirs = "mlp.experts.gate_up_proj",
      .first = "ffn_gate_exps.weight",
      .second = "ffn_up_exps.weight",
-     .alternating = true,
-     .transposed = true},
+     .of_first = RowPart::even,
+     .of_second = RowPart::odd,
+     .transposed = true,
+     .architecture = "gpt-oss"},
+    {.theirs = "mlp.experts.gate_up_proj", .first = "ffn_gate_exps.weight", .second = "ffn_up_exps.weight"},
     {.theirs = "mlp.experts.gate_up_proj_blocks",
      .first = "ffn_gate_exps.weight",
      .second = "ffn_up_exps.weight",
-     .alternating = true},
+     .of_first = RowPart::even,
+     .of_second = RowPart::odd},
     {.theirs = "mlp.experts.gate_up_proj_bias",
      .first = "ffn_gate_exps.bias",
      .second = "ffn_up_exps.bias",
-     .alternating = true},
-    {.theirs = "mlp.experts.down_proj", .first = "ffn_down_exps.weight", .transposed = true},
+     .of_first = RowPart::even,
+     .of_second = RowPart::odd},
+    {.theirs = "mlp.experts.down_proj", .first = "ffn_down_exps.weight", .transposed = true, .architecture = "gpt-oss"},
+    {.theirs = "mlp.experts.down_proj", .first = "ffn_down_exps.weight"},
     {.theirs = "mlp.experts.down_proj_blocks", .first = "ffn_down_exps.weight"},
     {.theirs = "mlp.experts.down_proj_bias", .first = "ffn_down_exps.bias"}};
 
@@ -107,6 +139,10 @@ constexpr NamePair encoder_layer_names[] = {{"attention.self.query", "attn_q"},
                                             {"intermediate.dense", "ffn_up"},
                                             {"output.dense", "ffn_down"},
                                             {"output.LayerNorm", "layer_output_norm"}};
+
+/// The parts of models of images and sound, in addition to the text model.
+constexpr std::string_view of_other_media[] = {"visual.",       "vision_tower.", "multi_modal_projector.",
+                                               "embed_vision.", "audio_tower.",  "embed_audio."};
 
 template <std::size_t N>
 std::string_view find_name(const NamePair (&names)[N], std::string_view name) {
@@ -137,9 +173,7 @@ std::vector<TensorName> special_tensors(const std::string& block, const SpecialN
     if (ours.empty()) continue;
     std::string name = block + std::string(ours);
     if (const std::size_t shared = name.find("_shexp"); shared != std::string::npos && !experts) name.erase(shared, 6);
-    const RowPart rows = s.second.empty()  ? RowPart::all
-                         : ours == s.first ? (s.alternating ? RowPart::even : RowPart::first_half)
-                                           : (s.alternating ? RowPart::odd : RowPart::second_half);
+    const RowPart rows = s.second.empty() ? RowPart::all : ours == s.first ? s.of_first : s.of_second;
     out.push_back({std::move(name), {}, rows, s.transposed});
   }
   return out;
@@ -178,13 +212,17 @@ std::vector<TensorName> encoder_tensors(std::string_view name) {
 std::vector<TensorName> gguf_names(std::string_view name, const Family& family, bool experts) {
   if (find_encoder_architecture(family.architecture) != nullptr) return encoder_tensors(name);
   std::string block, whole;
-  if (family.sees && skip(name, "model.language_model.")) name = whole = "model." + std::string(name);
+  if (family.sees && (skip(name, "model.language_model.") || skip(name, "language_model.model.")))
+    name = whole = "model." + std::string(name);
+  else if (family.sees)
+    skip(name, "language_model.");  // the output matrix in older files
   if (skip(name, "model.layers.")) {
     const auto layer = take_number(name);
     if (!layer) return {};
     block = "blk." + std::to_string(*layer) + ".";
     for (const SpecialName& s : special_names)
-      if (s.theirs == name) return special_tensors(block, s, experts);
+      if (s.theirs == name && (s.architecture.empty() || s.architecture == family.architecture))
+        return special_tensors(block, s, experts);
   }
   const std::size_t dot = name.rfind('.');
   if (dot == std::string_view::npos) return {};
@@ -198,7 +236,7 @@ std::vector<TensorName> gguf_names(std::string_view name, const Family& family, 
   }
   std::optional<std::uint64_t> expert;
   std::string_view part;
-  if (skip(stem, "mlp.experts.") || skip(stem, "block_sparse_moe.experts.")) {
+  if (skip(stem, "mlp.experts.") || skip(stem, "block_sparse_moe.experts.") || skip(stem, "feed_forward.experts.")) {
     expert = take_number(stem);
     if (expert) part = find_name(expert_names, stem);
   } else if (stem == "post_attention_layernorm") {
@@ -217,9 +255,10 @@ bool is_redundant(std::string_view name, const Family& family) {
     return name == "embeddings.position_ids" || name.starts_with("pooler.") || name.starts_with("cls.") ||
            name.starts_with("lm_head.");
   }
-  // Layers that predict further tokens, and the part for images.
-  return family.architecture == "qwen35" &&
-         (name.starts_with("mtp.") || (family.sees && name.starts_with("model.visual.")));
+  if (name.starts_with("mtp.")) return find_architecture(family.architecture)->recurrent == LayerKind::delta_rule;
+  if (!family.sees) return false;
+  skip(name, "model.");
+  return std::ranges::any_of(of_other_media, [&](std::string_view part) { return name.starts_with(part); });
 }
 
 }  // namespace tessera::hub

@@ -13,7 +13,16 @@
 namespace tessera::hub {
 
 /// Which rows of a stored matrix belong to a GGUF tensor.
-enum class RowPart { all, first_half, second_half, even, odd };
+enum class RowPart {
+  all,
+  first_half,
+  second_half,
+  even,
+  odd,
+  /// Each key head has its query, its key, the values of its heads, and their gates: all but the gates, or these.
+  queries_keys_values,
+  gates
+};
 
 /// A tensor of a GGUF file that consists of one or more tensors of the folder, or of some rows of one.
 struct TensorName {
@@ -28,7 +37,7 @@ struct TensorName {
 std::vector<TensorName> gguf_names(std::string_view name, const Family& family, bool experts);
 
 /// True for tensors that are not used: those that are computed from the configuration and stored in old files, those of
-/// layers that predict further tokens, those for images, and the heads of encoders.
+/// layers that predict further tokens, those for images and sound, and the heads of encoders.
 bool is_redundant(std::string_view name, const Family& family);
 
 /// The endings of the two tensors of a matrix in MXFP4: 16 bytes and a factor for each block of 32 elements.

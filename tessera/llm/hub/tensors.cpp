@@ -69,7 +69,6 @@ FolderTensors::Sources FolderTensors::find_sources(const Family& family, const M
       bad(t, fmt::format("this tensor of {} is not supported", family.name),
           "Without it, the model would compute wrong results");
     for (const TensorName& name : names) {
-      if (shape.tied && name.name == "output.weight") continue;  // the embedding is used instead, as in transformers
       auto& same = found[name.name];
       if (std::ranges::find(same, name.expert, [](const Source& s) { return s.name.expert; }) != same.end())
         bad(t, fmt::format("{} is also the data of another tensor", name.name));
@@ -78,7 +77,12 @@ FolderTensors::Sources FolderTensors::find_sources(const Family& family, const M
       same.push_back({name, &t});
     }
   }
-  if (!shape.tied && !found.contains("output.weight"))
+  // As in transformers, the embedding is used instead of the output matrix, unless the matrices differ.
+  const auto embedding = found.find("token_embd.weight"), output = found.find("output.weight");
+  if (shape.tied && embedding != found.end() && output != found.end() &&
+      is_equal(*embedding->second.front().tensor, *output->second.front().tensor))
+    found.erase(output);
+  if (!shape.tied && output == found.end())
     fail<FormatError>({.operation = "load model",
                        .with = {{"tensor", "lm_head.weight"}},
                        .wrong = "no file contains this tensor, and config.json does not set tie_word_embeddings"});
@@ -91,6 +95,18 @@ FolderTensors::Sources FolderTensors::find_sources(const Family& family, const M
           fmt::format("the matrices of {} experts are needed, but the files contain {}", shape.experts, same.size()));
   }
   return found;
+}
+
+bool FolderTensors::is_equal(const StoredTensor& a, const StoredTensor& b) const {
+  if (a.shape != b.shape || a.dtype != b.dtype) return false;
+  std::vector<std::byte> of_a(std::min<std::uint64_t>(a.bytes, 1 << 20)), of_b(of_a.size());
+  for (std::uint64_t at = 0; at < a.bytes; at += of_a.size()) {
+    const std::size_t count = std::min<std::uint64_t>(of_a.size(), a.bytes - at);
+    shards_.read(a.shard, a.offset + at, std::span(of_a).first(count));
+    shards_.read(b.shard, b.offset + at, std::span(of_b).first(count));
+    if (!std::equal(of_a.begin(), of_a.begin() + static_cast<std::ptrdiff_t>(count), of_b.begin())) return false;
+  }
+  return true;
 }
 
 /// Sets the type in which a tensor is stored, and returns its shape.
@@ -118,12 +134,32 @@ Shape FolderTensors::shape_of(Converted& t, const StoredTensor& first) const {
   return shape;
 }
 
+/// Sets where the queries, keys and values of the gated delta rule are, or the gates.
+void FolderTensors::set_head_parts(Converted& t, const Source& first, std::uint64_t rows,
+                                   const ModelShape& shape) const {
+  const auto keys = static_cast<std::uint64_t>(shape.delta_key_size),
+             values = static_cast<std::uint64_t>(shape.delta_heads / shape.delta_key_heads * shape.delta_value_size);
+  t.key_heads = static_cast<std::uint64_t>(shape.delta_key_heads);
+  t.head_stride = 2 * (keys + values);
+  if (rows != t.key_heads * t.head_stride)
+    bad(*first.tensor, fmt::format("expected {} rows for each of {} key heads, but the shape is {}", t.head_stride,
+                                   t.key_heads, to_string(first.tensor->shape)));
+  if (first.name.rows == RowPart::gates)
+    t.head_parts = {{values, 2 * keys + values}};
+  else
+    t.head_parts = {{keys, 0}, {keys, keys}, {values, 2 * keys}};
+  t.rows = 0;
+  for (const Converted::HeadPart& p : t.head_parts) t.rows += t.key_heads * p.size;
+}
+
 /// Sets where the rows of the tensor are among the `rows` rows of its first source.
-void FolderTensors::set_rows(Converted& t, const Source& first, std::uint64_t rows) const {
+void FolderTensors::set_rows(Converted& t, const Source& first, std::uint64_t rows, const ModelShape& shape) const {
   const RowPart part = first.name.rows;
+  const bool of_heads = part == RowPart::queries_keys_values || part == RowPart::gates;
   if (part != RowPart::all && rows % 2 != 0)
     bad(*first.tensor, fmt::format("{} rows cannot be divided into two halves", rows));
   t.rows = part == RowPart::all ? rows : rows / 2;
+  if (of_heads) set_head_parts(t, first, rows, shape);
   const GgmlTypeInfo& type = *ggml_type_info(t.stored);
   const std::uint64_t row_bytes = t.factors ? t.columns / 2 : t.columns * type.bytes;
   t.row_stride = first.name.transposed ? type.bytes : row_bytes;
@@ -137,7 +173,7 @@ FolderTensors::Converted FolderTensors::convert(const std::string& name, const s
                                                 const Family& family, const ModelShape& shape,
                                                 std::optional<GgmlType> weights) const {
   const StoredTensor& first = *sources.front().tensor;
-  const bool of_experts = name.find("_exps.") != std::string::npos;
+  const bool of_experts = name.find("_exps.") != std::string::npos && !name.ends_with(".scale");
   Converted out;
   Shape dims = shape_of(out, first);
   for (const Source& s : sources) {
@@ -168,18 +204,20 @@ FolderTensors::Converted FolderTensors::convert(const std::string& name, const s
     if (out.head_size % 2 != 0 || size % out.head_size != 0)
       bad(first, fmt::format("{} rows cannot be divided into heads of {} elements", size, out.head_size));
   }
-  if (shape.delta_heads > 0) set_heads(out, std::string_view(name).substr(name.find('.', 4) + 1), shape);
+  if (shape.delta_heads > 0 && !find_architecture(family.architecture)->grouped_delta_heads)
+    set_heads(out, std::string_view(name).substr(name.find('.', 4) + 1), shape);
   // The elements of a vector are rows if they are reordered or divided.
   const bool single = !matrix && out.head_size == 0 && !of_experts && out.rows_of_heads.key_heads == 0;
   out.columns = matrix ? static_cast<std::uint64_t>(dims[1]) : single ? size : 1;
   const auto skipped = name == "position_embd.weight" ? static_cast<std::uint64_t>(shape.skipped_positions) : 0;
   if (skipped >= size)
     bad(first, fmt::format("expected more than {} rows, but the shape is {}", skipped, to_string(dims)));
-  set_rows(out, sources.front(), single ? 1 : size - skipped);
+  set_rows(out, sources.front(), single ? 1 : size - skipped, shape);
   for (Piece& p : out.pieces) p.offset += skipped * out.row_stride;
   const bool keeps_type = out.factors != nullptr || (matrix && out.rows > 1);
   GgmlType type = keeps_type ? out.stored : GgmlType::f32;
-  const bool fixed = name.ends_with("ffn_gate_inp.weight") || out.stored == GgmlType::mxfp4;
+  const bool fixed = name.ends_with("ffn_gate_inp.weight") || name.ends_with("per_layer_model_proj.weight") ||
+                     out.stored == GgmlType::mxfp4;
   if (matrix && out.rows > 1 && weights && !fixed)
     if (const GgmlType fitting = type_for_rows(*weights, out.columns); fitting != GgmlType::f16 || fitting == *weights)
       type = fitting;
@@ -230,12 +268,16 @@ void FolderTensors::read_plain(const Converted& t, std::uint64_t offset, std::sp
 /// True if the bytes of the pieces are those of the GGUF tensor.
 bool FolderTensors::Converted::is_plain() const {
   return stored == description.type && factors == nullptr && head_size == 0 && !plus_one && !negative_exp &&
-         rows_of_heads.key_heads == 0 && columns_of_heads.key_heads == 0 && column_stride == 0 &&
+         rows_of_heads.key_heads == 0 && columns_of_heads.key_heads == 0 && head_parts.empty() && column_stride == 0 &&
          row_stride == columns * ggml_type_info(stored)->bytes;
 }
 
 /// Returns the row of the piece for a row of the GGUF tensor: row 2 i + e of a head is row i of its half e.
 std::uint64_t FolderTensors::Converted::source_row(std::uint64_t row) const {
+  for (const HeadPart& p : head_parts) {
+    if (row < key_heads * p.size) return row / p.size * head_stride + p.offset + row % p.size;
+    row -= key_heads * p.size;
+  }
   if (rows_of_heads.key_heads != 0) return rows_of_heads.source(row);
   if (head_size == 0) return row;
   const std::uint64_t in_head = row % head_size;

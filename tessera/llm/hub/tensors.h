@@ -58,7 +58,14 @@ class FolderTensors final : public TensorSource {
       std::uint64_t begin = 0, key_heads = 0, heads = 0, size = 0;
       std::uint64_t source(std::uint64_t i) const;
     } rows_of_heads, columns_of_heads;
-    std::vector<float> values;  ///< computed values, if there are no pieces
+    /// If not empty, the rows are those of the first part of each key head, then those of the second part, and so on.
+    /// In the folder, the parts of a key head follow each other.
+    struct HeadPart {
+      std::uint64_t size, offset;  ///< rows of a head
+    };
+    std::vector<HeadPart> head_parts;
+    std::uint64_t head_stride = 0, key_heads = 0;  ///< rows of the parts of a head
+    std::vector<float> values;                     ///< computed values, if there are no pieces
 
     bool is_plain() const;
     std::uint64_t source_row(std::uint64_t row) const;
@@ -69,7 +76,9 @@ class FolderTensors final : public TensorSource {
                     const ModelShape& shape, std::optional<GgmlType> weights) const;
   Shape shape_of(Converted& t, const StoredTensor& first) const;
   static void set_heads(Converted& t, std::string_view part, const ModelShape& shape);
-  void set_rows(Converted& t, const Source& first, std::uint64_t rows) const;
+  void set_head_parts(Converted& t, const Source& first, std::uint64_t rows, const ModelShape& shape) const;
+  void set_rows(Converted& t, const Source& first, std::uint64_t rows, const ModelShape& shape) const;
+  bool is_equal(const StoredTensor& a, const StoredTensor& b) const;
   static void describe(Converted& t, const std::string& name, std::vector<std::uint64_t> dims, GgmlType type);
   [[noreturn]] void bad(const StoredTensor& tensor, const std::string& wrong, const std::string& remedy = {}) const;
   void read_plain(const Converted& t, std::uint64_t offset, std::span<std::byte> to) const;
