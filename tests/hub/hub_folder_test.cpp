@@ -221,6 +221,9 @@ TEST(HubFolder, ReadsSamplingTemplateAndEnds) {
   m.further_files["chat_template.jinja"] = "C";
   test::write_folder(path, m);
   EXPECT_EQ(GgufFile::open(path).get<std::string>("tokenizer.chat_template"), "C");
+  m.further_files = {{"chat_template.json", R"({"chat_template":"D"})"}};
+  test::write_folder(path, m);
+  EXPECT_EQ(GgufFile::open(path).get<std::string>("tokenizer.chat_template"), "D");
 }
 
 /// A class of models of images, the class of its text model, and the names of parts of published folders.

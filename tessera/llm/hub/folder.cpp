@@ -28,7 +28,8 @@ std::string folder_name(const std::string& path) {
   return whole.filename().string();
 }
 
-/// Adds the chat template: a file of its own, or one or more templates in tokenizer_config.json.
+/// Adds the chat template: a file of its own, or one or more templates in tokenizer_config.json. Older folders of
+/// models of images have it in chat_template.json.
 void add_chat_template(const std::string& path, const JsonObject& settings, Metadata& to) {
   constexpr const char* key = "chat_template";
   const std::string gguf_key = "tokenizer.chat_template", file = path + "/chat_template.jinja";
@@ -44,6 +45,8 @@ void add_chat_template(const std::string& path, const JsonObject& settings, Meta
     }
   } else if (value) {
     to.set(gguf_key, settings.text(key));
+  } else if (const JsonObject own = JsonObject::read_if_exists(path + "/chat_template.json"); own.has(key)) {
+    to.set(gguf_key, own.text(key));
   }
 }
 
