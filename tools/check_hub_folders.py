@@ -8,7 +8,8 @@
 
 For each family, save_pretrained writes a small model with random weights and a tokenizer in the form of the family's
 tokenizer.json, which is trained on the documents of this repository. Greedy tokens of 20 prompts must be equal to those of
-transformers in f32, up to near-ties, and the ids of 300 texts must be equal to those of tokenizers.
+transformers in f32, up to near-ties, and the ids of 300 texts must be equal to those of tokenizers. For encoders, the embeddings of 20
+texts are compared.
 """
 from __future__ import annotations
 
@@ -200,6 +201,7 @@ BLOCKS = dict(depth=1, hidden_size=32, intermediate_size=32, num_heads=2, out_hi
 IMAGES = {"Gemma3": dict(SQUARE, image_size=28), "Mistral3": dict(SQUARE, head_dim=16, image_size=28),
           "Gemma4": dict(SQUARE, num_key_value_heads=2, head_dim=16, position_embedding_size=16),
           "Qwen2VL": dict(depth=1, embed_dim=32, hidden_size=64, num_heads=2), "Qwen2_5_VL": BLOCKS, "Qwen3VL": dict(BLOCKS, deepstack_visual_indexes=[0])}
+ENCODERS = ("Bert", "XLMRoberta", "NomicBert")
 TEXT_CONFIG = ("Gemma3", "Gemma4", "Qwen3_5", "Qwen3_5Moe")
 # Fractions of the range of the logits. Products with quantised weights round activations to 8 bits on the CPU.
 NEAR_TIE, NEAR_TIE_QUANTISED = 1e-4, 1e-2
@@ -340,6 +342,40 @@ def check_tokens(program: str, folder: Path, tokenizer: Tokenizer, count: int) -
     return wrong == 0
 
 
+def word_pieces(size: int) -> Tokenizer:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.train_from_iterator(corpus(), trainers.WordPieceTrainer(
+        vocab_size=size, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]"], show_progress=False))
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return tokenizer
+
+
+def check_embeddings(program: str, folder: Path, kind: str, count: int) -> bool:
+    """Compares the means of the states of texts with those in double precision."""
+    import torch
+    import transformers
+
+    torch.manual_seed(20261129)
+    sizes = dict(vocab_size=640, hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, pad_token_id=0)
+    model = getattr(transformers, kind + "Model")(getattr(transformers, kind + "Config")(**sizes, initializer_range=0.3)).eval()
+    model.save_pretrained(folder)
+    tokenizer = word_pieces(640)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    lines = [t for t in texts(300) if t.strip() and t.isprintable()][:count]
+    made = tessera(program, "embed", str(folder), "-f", "-", "--pooling", "mean", "--no-normalize", "--json", "--quiet", "--device", "cpu",
+                   text="\n".join(lines) + "\n")
+    worst = 0.0
+    for text, line in zip(lines, made.splitlines(), strict=True):
+        with torch.no_grad():
+            want = model.double()(torch.tensor([tokenizer.encode(text).ids])).last_hidden_state[0].mean(0)
+        got = torch.tensor(json.loads(line)["embedding"], dtype=torch.float64)
+        worst = max(worst, float((got - want).abs().max() / want.abs().max()))
+    print(f"  embeddings of {len(lines)} texts: differ by at most {worst:.1e} of the largest element")
+    return worst < 1e-5
+
+
 def write_cases(path: Path) -> None:
     cases = []
     for name, size in [("llama3", 300), ("qwen2", 290), ("smollm", 290), ("llama2", 400), ("metaspace", 400), ("always", 400), ("gemma", 400)]:
@@ -374,6 +410,12 @@ def main() -> int:
             if tokenizer not in checked:
                 checked.add(tokenizer)
                 right &= check_tokens(options.program, folder, saved, options.texts)
+    for kind in ENCODERS:
+        if options.only and not kind.startswith(options.only):
+            continue
+        print(f"{kind}, tokenizer word pieces")
+        with tempfile.TemporaryDirectory() as scratch:
+            right &= check_embeddings(options.program, Path(scratch) / kind, kind, options.prompts)
     return 0 if right else 1
 
 

@@ -62,7 +62,7 @@ inline nlohmann::json unigram(const nlohmann::json& c) {
 }
 
 /// Returns the name of a tensor of an encoder in transformers.
-inline std::string encoder_name(const std::string& name) {
+inline std::string encoder_name(const std::string& name, bool is_nomic) {
   static const std::map<std::string, std::string> names = {{"token_embd", "embeddings.word_embeddings"},
                                                            {"position_embd", "embeddings.position_embeddings"},
                                                            {"token_types", "embeddings.token_type_embeddings"},
@@ -75,17 +75,29 @@ inline std::string encoder_name(const std::string& name) {
                                                            {"ffn_up", "intermediate.dense"},
                                                            {"ffn_down", "output.dense"},
                                                            {"layer_output_norm", "output.LayerNorm"}};
+  static const std::map<std::string, std::string> of_nomic = {{"token_embd", "embeddings.word_embeddings"},
+                                                              {"token_types", "embeddings.token_type_embeddings"},
+                                                              {"token_embd_norm", "emb_ln"},
+                                                              {"attn_qkv", "attn.Wqkv"},
+                                                              {"attn_output", "attn.out_proj"},
+                                                              {"attn_output_norm", "norm1"},
+                                                              {"ffn_up", "mlp.fc11"},
+                                                              {"ffn_gate", "mlp.fc12"},
+                                                              {"ffn_down", "mlp.fc2"},
+                                                              {"layer_output_norm", "norm2"}};
   const std::size_t end = name.rfind('.'), begin = name.starts_with("blk.") ? name.find('.', 4) + 1 : 0;
-  const std::string layer = begin > 0 ? "encoder.layer." + name.substr(4, begin - 4) : "";
-  return layer + names.at(name.substr(begin, end - begin)) + name.substr(end);
+  const std::string layer =
+      begin > 0 ? (is_nomic ? "encoder.layers." : "encoder.layer.") + name.substr(4, begin - 4) : "";
+  return layer + (is_nomic ? of_nomic : names).at(name.substr(begin, end - begin)) + name.substr(end);
 }
 
 /// Returns the folder of a case of tests/data/embeddings.nlohmann::json.
 inline ModelFolder embedding_folder(const std::string& name) {
-  const bool is_encoder = name != "Qwen 3 Embedding";
+  const bool is_encoder = name != "Qwen 3 Embedding", is_nomic = name == "Nomic Embed";
   ModelFolder m;
   m.config = {{"architectures",
                {name == "BERT"    ? "BertModel"
+                : is_nomic        ? "NomicBertModel"
                 : name == "XLM-R" ? "XLMRobertaModel"
                                   : "Qwen3ForCausalLM"}},
               {"vocab_size", 64},
@@ -93,7 +105,19 @@ inline ModelFolder embedding_folder(const std::string& name) {
               {"intermediate_size", 64},
               {"num_hidden_layers", 3},
               {"num_attention_heads", 4}};
-  if (is_encoder)
+  if (is_nomic)
+    m.config = {{"architectures", {"NomicBertModel"}},
+                {"vocab_size", 64},
+                {"n_embd", 32},
+                {"n_inner", 64},
+                {"n_layer", 3},
+                {"n_head", 4},
+                {"max_trained_positions", 2048},
+                {"rotary_emb_base", 1000},
+                {"activation_function", "swiglu"},
+                {"layer_norm_epsilon", 1e-12},
+                {"rotary_scaling_factor", nullptr}};
+  else if (is_encoder)
     m.config.update(
         {{"max_position_embeddings", name == "BERT" ? 128 : 130}, {"hidden_act", "gelu"}, {"pad_token_id", 1}});
   else
@@ -111,7 +135,7 @@ inline ModelFolder embedding_folder(const std::string& name) {
       values.insert(values.begin(), 2 * dims[0], 7.0f);
       shape[0] += 2;
     }
-    m.tensors.emplace(is_encoder ? encoder_name(ours) : transformers_name(ours, "Qwen3"),
+    m.tensors.emplace(is_encoder ? encoder_name(ours, is_nomic) : transformers_name(ours, "Qwen3"),
                       folder_tensor(values, std::move(shape)));
   }
   if (is_encoder) {

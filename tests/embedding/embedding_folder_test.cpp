@@ -58,6 +58,7 @@ TEST_F(EmbeddingFolders, HaveTheEmbeddingsOfFiles) {
   const std::pair<const char*, const char*> cases[] = {
       {"BERT", R"({"pooling_mode_cls_token":true,"pooling_mode_mean_tokens":false})"},
       {"XLM-R", R"({"pooling_mode":"mean","include_prompt":true})"},
+      {"Nomic Embed", R"({"pooling_mode_mean_tokens":true})"},
       {"Qwen 3 Embedding", R"({"pooling_mode_lasttoken":true})"}};
   for (const auto& [name, config] : cases) {
     SCOPED_TRACE(name);
@@ -226,6 +227,18 @@ TEST_F(EmbeddingFolders, RejectOtherModulesTokenizersAndConfigurations) {
   changed("/tokenizer/normalizer/clean_text", false, {"normalizer.type", "BertNormalizer"});
   changed("/tokenizer/pre_tokenizer/type", "Whitespace", {"pre_tokenizer.type", "Whitespace"});
   changed("/tokenizer/post_processor", nullptr, {"post_processor"});
+  test::ModelFolder nomic = test::embedding_folder("Nomic Embed");
+  const json usual = nomic.config;
+  for (const auto& [key, value] : {std::pair<const char*, json>("activation_function", "gelu"),
+                                   {"prenorm", true},
+                                   {"rotary_emb_fraction", 0.5},
+                                   {"rotary_scaling_factor", 2},
+                                   {"moe_every_n_layers", 2},
+                                   {"head_dim", 16}}) {
+    nomic.config = usual;
+    nomic.config[key] = value;
+    expect_throw<FormatError>([&] { load(write(nomic, {}, mean)); }, {"config.json", key});
+  }
 }
 
 }  // namespace

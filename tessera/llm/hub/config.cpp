@@ -316,12 +316,41 @@ ModelShape add_config(const JsonObject& c, const Family& f, Metadata& to) {
   return s;
 }
 
+namespace {
+
+/// Adds the rotary positions of Nomic Embed, and refuses what other models of its class have.
+void add_rotary_encoder(const JsonObject& c, const Family& f, const std::string& prefix, Metadata& to) {
+  for (const char* key : {"prenorm", "use_rms_norm", "rotary_emb_interleaved", "causal"})
+    if (c.flag_or(key, false)) c.bad(key, "true is not supported");
+  for (const char* key : {"rotary_scaling_factor", "rotary_emb_scale_base", "rope_scaling"})
+    if (c.has(key)) c.bad(key, "scaling of rotary positions is not supported in encoders");
+  if (c.number_or("rotary_emb_fraction", 1) != 1)
+    c.bad("rotary_emb_fraction", "only rotary positions of whole heads are supported");
+  if (c.number_or("moe_every_n_layers", 0) != 0) c.bad("moe_every_n_layers", "experts are not supported in encoders");
+  double base = c.number_or("rotary_emb_base", c.number_or("rope_theta", f.rope_base));
+  if (const auto rope = c.object("rope_parameters")) {
+    if (const std::string v = rope->text_or("rope_type", "default"); v != "default")
+      rope->bad("rope_type", fmt::format("{} is not supported in encoders", quote_text(v)));
+    base = rope->number_or("rope_theta", base);
+  }
+  to.set_number(prefix + "rope.freq_base", base);
+}
+
+}  // namespace
+
 ModelShape add_encoder_config(const JsonObject& c, const Family& f, Metadata& to) {
+  const EncoderArchitecture& kind = *find_encoder_architecture(f.architecture);
+  // The class that Nomic publishes has other names of keys than transformers.
+  const auto named = [&](std::string_view key, std::string_view other) {
+    return kind.rotates && c.has(other) ? other : key;
+  };
   const std::string prefix = std::string(f.architecture) + ".";
   to.set("general.architecture", std::string(f.architecture));
   to.set("general.type", std::string("model"));
-  if (const std::string v = c.text_or("hidden_act", "gelu"); v != "gelu")
-    c.bad("hidden_act", fmt::format("{} is not supported; encoders use gelu", quote_text(v)));
+  const std::string_view key = named("hidden_act", "activation_function");
+  const std::string activation = key != "hidden_act" ? "swiglu" : kind.is_gated ? "silu" : "gelu";
+  if (const std::string v = c.text_or(key, activation); v != activation)
+    c.bad(key, fmt::format("{} is not supported; expected {}", quote_text(v), activation));
   if (const std::string v = c.text_or("position_embedding_type", "absolute"); v != "absolute")
     c.bad("position_embedding_type", fmt::format("{} is not supported", quote_text(v)));
   for (const char* key : {"is_decoder", "add_cross_attention"})
@@ -329,18 +358,25 @@ ModelShape add_encoder_config(const JsonObject& c, const Family& f, Metadata& to
   if (c.has("quantization_config")) c.bad("quantization_config", "quantised weights are not supported");
   ModelShape s;
   s.tied = true;
-  s.layers = c.integer("num_hidden_layers", 1, 4096);
+  s.layers = c.integer(named("num_hidden_layers", "n_layer"), 1, 4096);
   // RoBERTa's positions begin after the padding token's.
   if (f.skips_positions) s.skipped_positions = c.integer_or("pad_token_id", 1, 0, 1 << 20) + 1;
-  const std::int64_t positions = c.integer_or("max_position_embeddings", f.context, 1, most);
+  const std::int64_t positions =
+      c.integer_or(named("max_position_embeddings", "max_trained_positions"), f.context, 1, most);
   if (positions <= s.skipped_positions)
     c.bad("max_position_embeddings", fmt::format("{} leaves no positions for tokens", positions));
   to.set_count(prefix + "context_length", positions - s.skipped_positions);
-  to.set_count(prefix + "embedding_length", c.integer("hidden_size", 1, most));
+  const std::int64_t width = c.integer(named("hidden_size", "n_embd"), 1, most);
+  to.set_count(prefix + "embedding_length", width);
   to.set_count(prefix + "block_count", s.layers);
-  to.set_count(prefix + "feed_forward_length", c.integer("intermediate_size", 1, most));
-  to.set_count(prefix + "attention.head_count", c.integer("num_attention_heads", 1, 4096));
-  to.set_number(prefix + "attention.layer_norm_epsilon", c.number_or(f.norm_key, f.norm_epsilon));
+  to.set_count(prefix + "feed_forward_length", c.integer(named("intermediate_size", "n_inner"), 1, most));
+  s.heads = c.integer(named("num_attention_heads", "n_head"), 1, 4096);
+  to.set_count(prefix + "attention.head_count", s.heads);
+  if (c.integer_or("head_dim", width / s.heads, 1, most) != width / s.heads)
+    c.bad("head_dim", fmt::format("expected the width divided by the heads, {}", width / s.heads));
+  to.set_number(prefix + "attention.layer_norm_epsilon",
+                c.number_or(named(f.norm_key, "layer_norm_epsilon"), f.norm_epsilon));
+  if (kind.rotates) add_rotary_encoder(c, f, prefix, to);
   to.set(prefix + "attention.causal", false);
   return s;
 }

@@ -130,7 +130,8 @@ constexpr SpecialName special_names[] = {
 constexpr NamePair encoder_names[] = {{"word_embeddings", "token_embd"},
                                       {"position_embeddings", "position_embd"},
                                       {"token_type_embeddings", "token_types"},
-                                      {"LayerNorm", "token_embd_norm"}};
+                                      {"LayerNorm", "token_embd_norm"},
+                                      {"emb_ln", "token_embd_norm"}};
 constexpr NamePair encoder_layer_names[] = {{"attention.self.query", "attn_q"},
                                             {"attention.self.key", "attn_k"},
                                             {"attention.self.value", "attn_v"},
@@ -138,7 +139,14 @@ constexpr NamePair encoder_layer_names[] = {{"attention.self.query", "attn_q"},
                                             {"attention.output.LayerNorm", "attn_output_norm"},
                                             {"intermediate.dense", "ffn_up"},
                                             {"output.dense", "ffn_down"},
-                                            {"output.LayerNorm", "layer_output_norm"}};
+                                            {"output.LayerNorm", "layer_output_norm"},
+                                            {"attn.Wqkv", "attn_qkv"},
+                                            {"attn.out_proj", "attn_output"},
+                                            {"norm1", "attn_output_norm"},
+                                            {"mlp.fc11", "ffn_up"},
+                                            {"mlp.fc12", "ffn_gate"},
+                                            {"mlp.fc2", "ffn_down"},
+                                            {"norm2", "layer_output_norm"}};
 
 /// The parts of models of images and sound, in addition to the text model.
 constexpr std::string_view of_other_media[] = {"visual.",       "vision_tower.", "multi_modal_projector.",
@@ -189,9 +197,9 @@ std::string_view without_encoder(std::string_view name) {
 std::vector<TensorName> encoder_tensors(std::string_view name) {
   name = without_encoder(name);
   std::string block;
-  const bool is_embedding = skip(name, "embeddings.");
+  const bool is_embedding = skip(name, "embeddings.") || name.starts_with("emb_ln.");
   if (!is_embedding) {
-    if (!skip(name, "encoder.layer.")) return {};
+    if (!skip(name, "encoder.layer.") && !skip(name, "encoder.layers.")) return {};
     const auto layer = take_number(name);
     if (!layer) return {};
     block = "blk." + std::to_string(*layer) + ".";
