@@ -67,16 +67,19 @@ void fill(std::span<std::byte> data, GgmlType type, double columns, std::uint64_
   struct Form {
     double unit, middle;
   };
-  const Form form = type == GgmlType::q8_0     ? Form{74, 0}
-                    : type == GgmlType::q4_K   ? Form{257, 7.5}
-                    : type == GgmlType::q6_K   ? Form{1366, 0}
-                    : type == GgmlType::q2_K   ? Form{13.9, 1.5}
-                    : type == GgmlType::q3_K   ? Form{43, 0}
-                    : type == GgmlType::iq4_xs ? Form{1294, 0}
-                    : type == GgmlType::iq3_s  ? Form{145, 0}
-                    : type == GgmlType::iq2_xs ? Form{51, 0}
-                    : type == GgmlType::iq1_s  ? Form{7.4, 0}
-                                               : Form{4.6, 0};
+  const Form form = type == GgmlType::q8_0      ? Form{74, 0}
+                    : type == GgmlType::q4_K    ? Form{257, 7.5}
+                    : type == GgmlType::q6_K    ? Form{1366, 0}
+                    : type == GgmlType::q2_K    ? Form{13.9, 1.5}
+                    : type == GgmlType::q3_K    ? Form{43, 0}
+                    : type == GgmlType::iq4_xs  ? Form{1294, 0}
+                    : type == GgmlType::iq3_s   ? Form{141, 0}
+                    : type == GgmlType::iq3_xxs ? Form{141, 0}
+                    : type == GgmlType::iq2_s   ? Form{55, 0}
+                    : type == GgmlType::iq2_xs  ? Form{55, 0}
+                    : type == GgmlType::iq2_xxs ? Form{55, 0}
+                    : type == GgmlType::iq1_s   ? Form{7.4, 0}
+                                                : Form{4.6, 0};
   const ops::WeightLayout& layout = ops::layout_of(*weight_format(type));
   const std::size_t block = ggml_type_info(type)->bytes;
   for (std::size_t at = 0; at < data.size(); at += block) {
@@ -183,8 +186,8 @@ int run(int argc, char** argv) {
   program.add_option("--architecture", s.architecture)
       ->capture_default_str()
       ->check(CLI::IsMember({"llama", "qwen3moe", "gpt-oss"}));
-  const CLI::IsMember types(
-      {"f32", "f16", "q8_0", "q4_0", "q4_K", "q6_K", "q2_K", "q3_K", "iq4_xs", "iq3_s", "iq2_xs", "iq1_s", "mxfp4"});
+  const CLI::IsMember types({"f32", "f16", "q8_0", "q4_0", "q4_K", "q6_K", "q2_K", "q3_K", "iq4_xs", "iq3_s", "iq3_xxs",
+                             "iq2_s", "iq2_xs", "iq2_xxs", "iq1_s", "mxfp4"});
   program.add_option("--type", type, "Type of the matrices")->capture_default_str()->check(types);
   program.add_option("--type-of-experts", type_of_experts, "Type of the experts' matrices (default: --type)")
       ->check(types);
