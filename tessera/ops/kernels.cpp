@@ -73,10 +73,10 @@ std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const Wei
   if (!tiles.vectors || tiles.slices != 1 || tokens < 64 || f.easily_unpacked()) return {};
   const bool many_registers = tiles.tokens >= 16;
   LinearPanelSpec s{weight};
-  s.tokens = std::min(tiles.tokens, 8u), s.tiles = 128 / s.tokens;
-  // A single group of parts: its words are one stream that the hardware can prefetch, and the sums fit in the L1 cache
-  // too.
-  s.groups = quantised ? 1 : 4, s.depth = quantised ? 16 : 128;
+  s.tokens = std::min(tiles.tokens, 8u), s.groups = 4;
+  // A quantised panel is unpacked once for 512 tokens. Each tile stays in the L1 cache for all groups of the panel, and
+  // the sums fit in the L2 cache.
+  s.tiles = (quantised ? 512 : 128) / s.tokens, s.depth = quantised ? 8 : 128;
   s.together = !quantised && many_registers ? 2 : 1;
   return s;
 }

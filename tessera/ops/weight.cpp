@@ -251,12 +251,14 @@ void multiply(const LinearPlan& plan, const Weight& weight, const Array& x, cons
     linear_kernels()(plan.spec).launch({static_cast<std::uint64_t>(groups * parts), 1, 1}, std::span(args));
     return;
   }
-  // Uses enough blocks to keep all compute units busy. Each block computes as many groups as possible.
+  // Uses enough blocks to keep all compute units busy. Each block computes as many tiles and groups as possible.
   const ops::LinearPanelSpec& panel = *plan.panel;
-  const std::int64_t across = ops::ceil_div(parts, panel.tiles),
-                     units = 2 * std::max<std::int64_t>(1, ops::tiles_of(x.device()).compute_units),
+  const std::int64_t units = 2 * std::max<std::int64_t>(1, ops::tiles_of(x.device()).compute_units);
+  std::int64_t tiles = panel.tiles;
+  while (tiles > 1 && groups * ops::ceil_div(parts, tiles) < units) tiles /= 2;
+  const std::int64_t across = ops::ceil_div(parts, tiles),
                      together = std::clamp<std::int64_t>(groups * across / units, 1, panel.groups);
-  for (std::int64_t v : {groups, together, std::int64_t{panel.tiles}}) args.push_back(LaunchArgument::index(v));
+  for (std::int64_t v : {groups, together, tiles}) args.push_back(LaunchArgument::index(v));
   static auto& panels = *new KernelFamily<ops::LinearPanelSpec>(ops::trace_linear_panel);
   panels(panel).launch({static_cast<std::uint64_t>(ops::ceil_div(groups, together) * across), 1, 1}, std::span(args));
 }
