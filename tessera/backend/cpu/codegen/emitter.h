@@ -91,6 +91,8 @@ class Emitter final : public Values {
   Value* last_active(Value* vector, Value* mask);
   Value* local_lane_pointers(const ir::Node& n);
   Value* masked_load(llvm::Type* element, Value* pointer, Value* mask, Value* other, unsigned align);
+  bool reads_packed_weight(const ir::Node& load) const;
+  void prefetch(Value* address);
 
   // emit_atomics.cpp
   void atomic(NodeId id, Value* mask);
