@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "tessera/array/elementwise_rule.h"
+#include "tessera/array/functions.h"
 #include "tessera/array/operation.h"
 #include "tessera/device/memory/pending.h"
 #include "tessera/device/queue/recorder.h"
@@ -343,6 +344,25 @@ Array bitwise(const char* name, ir::BinaryOp op, ArrayOperand&& a, ArrayOperand&
   need(!is_float(dtype_of(a, b)), name, dtype_of(a, b), "integers or bool");
   return operation.finish(binary(name, ir::Op::binary, sub(op), std::move(a), std::move(b)));
 }
+Array shift(const char* name, ir::BinaryOp op, ArrayOperand&& a, ArrayOperand&& b) {
+  const Operation operation(name, a, b);
+  const DType t = dtype_of(a, b);
+  need(is_int(t), name, t, "integers");
+  const int bits = 8 * static_cast<int>(dtype_size(t));
+  const auto shifted = [&](ArrayOperand&& by) {
+    return binary(name, ir::Op::binary, sub(op), std::move(a), std::move(by));
+  };
+  // Kernels take the count modulo the number of bits.
+  const bool keeps_sign = op == ir::BinaryOp::shr && is_signed_int(t);
+  if (!b.is_array()) {
+    if (b.value() < bits) return operation.finish(shifted(std::move(b)));
+    return operation.finish(keeps_sign ? shifted(bits - 1) : std::move(a) & 0);
+  }
+  Array count = as(std::move(b), t).take();
+  if (keeps_sign) return operation.finish(shifted(minimum(std::move(count), bits - 1)));
+  Array inside = count < bits;
+  return operation.finish(where(std::move(inside), shifted(std::move(count)), 0));
+}
 Array comparison(const char* name, ir::CompareOp op, ArrayOperand&& a, ArrayOperand&& b) {
   const Operation operation(name, a, b);
   return operation.finish(binary(name, ir::Op::compare, sub(op), std::move(a), std::move(b)));
@@ -399,6 +419,8 @@ Array operator%(ArrayOperand a, ArrayOperand b) {
 Array operator&(ArrayOperand a, ArrayOperand b) { return bitwise("&", ir::BinaryOp::and_, std::move(a), std::move(b)); }
 Array operator|(ArrayOperand a, ArrayOperand b) { return bitwise("|", ir::BinaryOp::or_, std::move(a), std::move(b)); }
 Array operator^(ArrayOperand a, ArrayOperand b) { return bitwise("^", ir::BinaryOp::xor_, std::move(a), std::move(b)); }
+Array operator<<(ArrayOperand a, ArrayOperand b) { return shift("<<", ir::BinaryOp::shl, std::move(a), std::move(b)); }
+Array operator>>(ArrayOperand a, ArrayOperand b) { return shift(">>", ir::BinaryOp::shr, std::move(a), std::move(b)); }
 Array operator==(ArrayOperand a, ArrayOperand b) {
   return comparison("==", ir::CompareOp::eq, std::move(a), std::move(b));
 }
@@ -473,26 +495,32 @@ Array ceil(Array a) { return math("ceil", ir::MathOp::ceil, std::move(a)); }
 Array trunc(Array a) { return math("trunc", ir::MathOp::trunc, std::move(a)); }
 Array rint(Array a) { return math("rint", ir::MathOp::rint, std::move(a)); }
 Array round(Array a) { return math("round", ir::MathOp::rint, std::move(a)); }
+namespace {
+Device device_of(const ArrayOperand& a, const ArrayOperand& b) { return (a.is_array() ? a : b).array().device(); }
+/// The common float dtype of operands of which at least one is an array.
+DType float_dtype_of(const char* name, const ArrayOperand& a, const ArrayOperand& b) {
+  if (!a.is_array() && !b.is_array())
+    fail<ArgumentError>({.operation = name, .wrong = "at least one operand must be an array"});
+  const DType met = dtype_of(a, b);
+  need(met != DType::boolean, name, met, "numbers");
+  return is_float(met) ? met : DType::f32;
+}
+Array float_array(ArrayOperand& o, DType t, Device device) {
+  return o.is_array() ? as(o.take(), t) : Array::full({}, o.value(), t, device);
+}
+/// The bits of a float operand as unsigned integers.
+Array bits_of(const char* name, const Array& x) {
+  static constexpr DType dtypes[] = {DType::u16, DType::u32, DType::u64};
+  return elementwise(name, ir::Op::bitcast, 0, dtypes[dtype_size(x.dtype()) / 4], x);
+}
+}  // namespace
 Array copysign(ArrayOperand a, ArrayOperand b) {
   detail::RuledOperation operation("copysign", a, b);
-  if (!a.is_array() && !b.is_array())
-    fail<ArgumentError>({.operation = "copysign", .wrong = "at least one operand must be an array"});
-  const DType met = dtype_of(a, b);
-  need(met != DType::boolean, "copysign", met, "numbers");
-  const DType t = is_float(met) ? met : DType::f32;
-  const Device device = (a.is_array() ? a : b).array().device();
-  const auto bits_of = [&](ArrayOperand o) {
-    Array x = o.is_array() ? as(o.take(), t) : Array::full({}, o.value(), t, device);
-    const std::size_t size = dtype_size(t);
-    return elementwise("copysign", ir::Op::bitcast, 0,
-                       size == 2   ? DType::u16
-                       : size == 4 ? DType::u32
-                                   : DType::u64,
-                       std::move(x));
-  };
+  const DType t = float_dtype_of("copysign", a, b);
+  const Device device = device_of(a, b);
   const std::uint64_t sign = std::uint64_t{1} << (8 * dtype_size(t) - 1);
-  Array sized = bits_of(std::move(a)) & (sign - 1);
-  Array bits = std::move(sized) | (bits_of(std::move(b)) & sign);
+  Array sized = bits_of("copysign", float_array(a, t, device)) & (sign - 1);
+  Array bits = std::move(sized) | (bits_of("copysign", float_array(b, t, device)) & sign);
   const auto rule = [] {
     return Rule{.backward =
                     [](Backward& b) {
@@ -505,6 +533,21 @@ Array copysign(ArrayOperand a, ArrayOperand b) {
                 .keeps_result = true};
   };
   return operation.finish(elementwise("copysign", ir::Op::bitcast, 0, t, std::move(bits)), rule);
+}
+Array nextafter(ArrayOperand a, ArrayOperand b) {
+  detail::RuledOperation operation("nextafter", a, b);
+  const DType t = float_dtype_of("nextafter", a, b);
+  const Device device = device_of(a, b);
+  const Array from = float_array(a, t, device), to = float_array(b, t, device);
+  const Array from_bits = bits_of("nextafter", from), to_bits = bits_of("nextafter", to);
+  const std::uint64_t sign = std::uint64_t{1} << (8 * dtype_size(t) - 1);
+  // The bits of floats of one sign are ordered like their magnitudes.
+  Array bits = where((from < to) == (from > 0), from_bits + 1, from_bits - 1);
+  bits = where(from == 0, (to_bits & sign) | 1, std::move(bits));
+  bits = where(from == to, to_bits, std::move(bits));
+  Array next = elementwise("nextafter", ir::Op::bitcast, 0, t, std::move(bits));
+  return operation.finish(where(isnan(from) | isnan(to), from + to, std::move(next)),
+                          [] { return Rule{.backward = [](Backward& b) { b.add(0, [&] { return b.adjoint(); }); }}; });
 }
 Array sigmoid(Array a) {
   return detail::compute_in_f32(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Array functions beyond arithmetic: joining and splitting, masks, statistics, running sums, sorting, and indexed reads
-// and writes. Names, argument order and defaults follow NumPy, or PyTorch if NumPy has no such function. Functions that
-// write return a new array; to write in place, assign to a slice.
+// Array functions beyond arithmetic: joining and splitting, bits, masks, statistics, running sums, sorting, and indexed
+// reads and writes. Names, argument order and defaults follow NumPy, or PyTorch if NumPy has no such function.
+// Functions that write return a new array; to write in place, assign to a slice.
 #pragma once
 
 #include "tessera/array/array.h"
@@ -30,6 +30,16 @@ inline Array transpose(const Array& a) { return a.transpose(); }
 
 /// A copy with the order of the elements reversed along `axes` (all if empty).
 Array flip(const Array& a, std::vector<int> axes = {});
+
+// Bits.
+
+/// Integers shifted left. A count of at least the number of bits of the result's dtype gives 0. Counts must not be
+/// negative.
+Array operator<<(ArrayOperand a, ArrayOperand b);
+/// Integers shifted right. Signed integers replicate the sign bit. Counts are those of `<<`.
+Array operator>>(ArrayOperand a, ArrayOperand b);
+/// The next float after `a` in the direction of `b`.
+Array nextafter(ArrayOperand a, ArrayOperand b);
 
 // Masks.
 

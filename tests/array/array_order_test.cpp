@@ -395,7 +395,7 @@ TEST_P(OnEveryDevice, BinaryFunctionsMatchTheCLibrary) {
   for (const float v : numbers(3000)) y.push_back(v);
   const Array a = Array::from(x), b = Array::from(y);
   const auto angle = atan2(a, b).to_vector<float>(), length = hypot(a, b).to_vector<float>(),
-             sized = copysign(a, b).to_vector<float>();
+             sized = copysign(a, b).to_vector<float>(), next = nextafter(a, b).to_vector<float>();
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double p = x[i], q = y[i];
     ASSERT_LE(ulps(angle[i], std::atan2(p, q)), 1.75) << p << ", " << q << " gave " << angle[i];
@@ -404,6 +404,10 @@ TEST_P(OnEveryDevice, BinaryFunctionsMatchTheCLibrary) {
     ASSERT_LE(ulps(length[i], std::hypot(p, q)), 1.25) << p << ", " << q << " gave " << length[i];
     ASSERT_TRUE(std::isnan(x[i]) ? std::isnan(sized[i]) : sized[i] == std::copysign(x[i], y[i])) << p << ", " << q;
     ASSERT_EQ(std::signbit(sized[i]), std::signbit(y[i])) << p << ", " << q;
+    const float after = std::nextafter(x[i], y[i]);
+    ASSERT_TRUE(std::isnan(after) ? std::isnan(next[i])
+                                  : next[i] == after && std::signbit(next[i]) == std::signbit(after))
+        << p << ", " << q << " gave " << next[i];
   }
   EXPECT_FLOAT_EQ(hypot(Array::from({3}), 4).item<float>(), 5);
   EXPECT_FLOAT_EQ(atan2(1, Array::from({-1.f})).item<float>(), std::atan2(1.f, -1.f));
@@ -411,13 +415,40 @@ TEST_P(OnEveryDevice, BinaryFunctionsMatchTheCLibrary) {
   EXPECT_EQ(copysign(2.5, Array::from({-0.f, 1.f}).astype(DType::bf16)).astype(DType::f32).to_vector<float>(),
             (Floats{-2.5, 2.5}));
   EXPECT_EQ(copysign(Array::from({1.f, -2.f}).astype(DType::f16), Array::from({-1.f})).dtype(), DType::f32);
+  EXPECT_EQ(nextafter(Array::from({1.f}).astype(DType::f16), 2).astype(DType::f32).item<float>(), 1 + 0x1p-10f);
   if (device_info(GetParam()).can.f64) {
+    EXPECT_EQ(nextafter(Array::from({1.0}), 2).item<double>(), 1 + 0x1p-52);
     EXPECT_EQ(copysign(Array::from({2.0}), Array::from({-0.0})).to_vector<double>(), std::vector<double>{-2});
     EXPECT_NEAR(atan2(Array::from({1e-200}), Array::from({1.0})).item<double>(), 1e-200, 1e-215);
   }
   expect_throw<Error>([&] { atan2(1, 2); }, {"one operand must be an array"});
   expect_throw<Error>([&] { copysign(1, 2); }, {"one operand must be an array"});
   expect_throw<Error>([&] { hypot(Array::ones({1}, DType::boolean), true); }, {"numbers"});
+}
+
+TEST_P(OnEveryDevice, ShiftsMatchTheReference) {
+  for (const DType t : {DType::u8, DType::i8, DType::u16, DType::i16, DType::u32, DType::i32, DType::u64, DType::i64}) {
+    const int bits = 8 * static_cast<int>(dtype_size(t));
+    std::vector<std::int64_t> x, by, left, right;
+    for (const std::int64_t v : {0, 1, -1, 5, -77, 120})
+      for (const int n : {0, 1, 3, bits - 1, bits, bits + 1, 127}) {
+        const auto value = Array::from({v}).astype(t).astype(DType::i64).item<std::int64_t>();
+        x.push_back(value), by.push_back(n);
+        const auto wide = static_cast<std::uint64_t>(value);
+        left.push_back(n < bits ? static_cast<std::int64_t>(wide << n) : 0);
+        right.push_back(is_signed_int(t) ? value >> std::min(n, bits - 1)
+                        : n < bits       ? static_cast<std::int64_t>(wide >> n)
+                                         : 0);
+      }
+    const Array a = Array::from(x).astype(t), counts = Array::from(by).astype(t);
+    const auto wide = [](const Array& y) { return y.astype(DType::i64).to_vector<std::int64_t>(); };
+    EXPECT_EQ(wide(a << counts), wide(Array::from(left).astype(t))) << dtype_name(t);
+    EXPECT_EQ(wide(a >> counts), right) << dtype_name(t);
+    EXPECT_EQ(wide(a << 3), wide(a * 8)) << dtype_name(t);
+    EXPECT_EQ(wide(a >> 64), wide(is_signed_int(t) ? where(a < 0, Array::full({}, -1, t), 0) : a * 0)) << dtype_name(t);
+  }
+  EXPECT_EQ((1 << Array::from({0, 4})).to_vector<std::int32_t>(), (std::vector<std::int32_t>{1, 16}));
+  expect_throw<DtypeError>([] { Array::ones({1}) << 1; }, {"integers"});
 }
 
 TEST_P(OnEveryDevice, RoundIsinfAndIsfiniteMatchTheReference) {

@@ -38,10 +38,11 @@ TEST(DevicesDocs, HeaderExamplesAreCompiled) {
 }
 
 TEST(ArraysDocs, NamesOfTheArrayApiStandardAreListed) {
-  // All functions and constants of version 2024.12, except the inspection of Python modules.
+  // All functions and constants of version 2025.12, except the inspection of Python modules.
   const std::string names =
       "arange asarray empty empty_like eye from_dlpack full full_like linspace meshgrid ones ones_like tril triu zeros "
-      "zeros_like astype broadcast_arrays broadcast_to can_cast finfo iinfo isdtype result_type abs acos acosh add "
+      "zeros_like astype broadcast_arrays broadcast_shapes broadcast_to can_cast finfo iinfo isdtype result_type abs "
+      "acos acosh add "
       "asin "
       "asinh atan atan2 atanh bitwise_and bitwise_left_shift bitwise_invert bitwise_or bitwise_right_shift bitwise_xor "
       "ceil clip conj copysign cos cosh divide equal exp expm1 floor floor_divide greater greater_equal hypot imag "
@@ -54,7 +55,8 @@ TEST(ArraysDocs, NamesOfTheArrayApiStandardAreListed) {
       "count_nonzero nonzero searchsorted where unique_all unique_counts unique_inverse unique_values argsort sort "
       "cumulative_prod cumulative_sum max mean min prod std sum var all any diff cholesky cross det diagonal eigh "
       "eigvalsh inv matrix_norm matrix_power matrix_rank outer pinv qr slogdet solve svd svdvals trace vector_norm fft "
-      "ifft fftn ifftn rfft irfft rfftn irfftn hfft ihfft fftfreq rfftfreq fftshift ifftshift e inf nan newaxis pi";
+      "ifft fftn ifftn rfft irfft rfftn irfftn hfft ihfft fftfreq rfftfreq fftshift ifftshift eig eigvals isin e inf "
+      "nan newaxis pi";
   std::string page = test::DocsPage("docs/arrays.md").text();
   page = page.substr(page.find("## Names in NumPy"));
   page.resize(page.find("\n## ", 5));

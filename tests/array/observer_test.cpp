@@ -307,7 +307,7 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
       {"host_access", "host_access", 1, [=] { make(t).copy().host_access(); }, true},
       {"operator!", "!", 1, [=] { !c; }},
   };
-  for (const char* op : {"+", "-", "*", "/", "%", "&", "|", "^", "==", "!=", "<", "<=", ">", ">="}) {
+  for (const char* op : {"+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>", "==", "!=", "<", "<=", ">", ">="}) {
     static std::map<std::string, Array (*)(ArrayOperand, ArrayOperand)> functions = {
         {"+", operator+ },
          {"-", operator- },
@@ -317,11 +317,13 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
              {"&", operator& },
               {"|", operator| },
                {"^", operator^ },
-                {"==", operator== },
-                 {"!=", operator!= }, {"<", operator<}, {"<=", operator<= }, {">", operator> }, {">=", operator>= } };
+                {"<<", operator<< },
+                 {">>", operator>> },
+                  {"==", operator== },
+                   {"!=", operator!= }, {"<", operator<}, {"<=", operator<= }, {">", operator> }, {">=", operator>= } };
     static std::list<std::string> names;
     const char* name = names.emplace_back("operator" + std::string(op)).c_str();
-    const bool bits = std::set<std::string_view>{"&", "|", "^"}.count(op) != 0;
+    const bool bits = std::set<std::string_view>{"&", "|", "^", "<<", ">>"}.count(op) != 0;
     list.push_back({name, op, 2, [f = functions.at(op), x = bits ? i : a] { f(x, 2); }});
   }
   for (const auto& [name, f] : std::initializer_list<std::pair<const char*, Array (*)(Array)>>{
@@ -339,7 +341,8 @@ std::vector<Call> calls(const std::function<Array(Array)>& make = [](Array x) { 
                                                                                             {"pow", pow},
                                                                                             {"atan2", atan2},
                                                                                             {"hypot", hypot},
-                                                                                            {"copysign", copysign}})
+                                                                                            {"copysign", copysign},
+                                                                                            {"nextafter", nextafter}})
     list.push_back({name, name, 2, [f = f, a] { f(a, 2); }});
   return list;
 }
@@ -410,9 +413,9 @@ const std::set<std::string> with_gradient = {
     "reshape", "transpose", "permute", "broadcast_to", "slice", "select", "unsqueeze", "squeeze", "copy", "to", "sum",
     "mean", "max", "min", "concatenate", "take", "matmul", "linear", "rms_norm", "softmax", "rotary",
     "scaled_dot_product_attention", "log1p", "expm1", "clip", "pad", "update_slice", "cumsum", "take_along_axis", "tan",
-    "asin", "acos", "atan", "atan2", "sinh", "cosh", "log10", "hypot", "copysign", "flip", "scatter", "scatter_add",
-    "solve_triangular", "cholesky", "windows2d", "fold2d", "max_pool2d", "average_pool2d", "solve", "inv", "det", "qr",
-    "eigh", "svd", "svdvals", "pinv", "lstsq",
+    "asin", "acos", "atan", "atan2", "sinh", "cosh", "log10", "hypot", "copysign", "nextafter", "flip", "scatter",
+    "scatter_add", "solve_triangular", "cholesky", "windows2d", "fold2d", "max_pool2d", "average_pool2d", "solve",
+    "inv", "det", "qr", "eigh", "svd", "svdvals", "pinv", "lstsq",
     // compositions of the functions above
     "sort", "masked_select", "as_contiguous", "silu_gate", "gelu_gate", "stack", "split", "tril", "triu", "var", "std",
     "stddev", "logsumexp", "conv2d", "moveaxis", "swapaxes", "diag", "trace", "roll", "repeat", "tile", "diff",
@@ -449,6 +452,8 @@ const std::map<std::string, const char*> without_gradient = {
     {"operator&", "takes integers"},
     {"operator|", "takes integers"},
     {"operator^", "takes integers"},
+    {"operator<<", "takes integers"},
+    {"operator>>", "takes integers"},
     {"operator!", "takes bools"},
     {"operator==", "returns bools"},
     {"operator!=", "returns bools"},
