@@ -57,7 +57,6 @@ from ._errors import MissingFile
 from ._functions import *  # noqa: F403 (the functions of the array API standard, listed in its __all__)
 from ._functions import __all__ as _function_names
 from ._gradients import grad, pullback, stop_gradient, value_and_grad
-from ._models import Answer, Chat, Generation, LanguageModel
 from . import _methods  # noqa: F401 (adds the methods of Array)
 
 __version__ = _core.version
@@ -75,8 +74,10 @@ __all__ = [
 
 def __getattr__(name):
     # These modules are loaded when they are first used, so that `import tessera` stays fast.
-    if name in ("fft", "kernels", "linalg", "nn", "tasks"):
-        import importlib
+    import importlib
 
+    if name in ("fft", "kernels", "linalg", "nn", "tasks"):
         return importlib.import_module("." + name, __name__)
+    if name in ("Answer", "Chat", "Generation", "LanguageModel"):
+        return getattr(importlib.import_module("._models", __name__), name)
     raise AttributeError(f"module 'tessera' has no attribute '{name}'")

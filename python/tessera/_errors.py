@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import re
 from typing import Any, Callable, Iterable
@@ -61,6 +60,8 @@ def explains_types(name: str) -> Callable[[Callable], Callable]:
             except (TypeError, RuntimeError) as error:
                 if not re.search(r"incompatible \w+ arguments|^Unable to cast Python instance", str(error)):
                     raise
+            import inspect  # slow to import
+
             signature = inspect.signature(function)
             given = signature.bind(*args, **kwargs).arguments
             text = ", ".join(f"{n} must be {p.annotation}, got {type(given[n]).__name__}"

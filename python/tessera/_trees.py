@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from typing import Any, Callable
 
 from ._complex import ComplexArray, make
 from ._core import Array
+
+
+def _is_dataclass(tree: Any) -> bool:
+    """Returns whether an object is an instance of a dataclass."""
+    return hasattr(type(tree), "__dataclass_fields__")
 
 
 def map_values(f: Callable[[Any], Any], tree: Any) -> Any:
@@ -24,7 +28,9 @@ def map_values(f: Callable[[Any], Any], tree: Any) -> Any:
         return type(tree)(*(map_values(f, v) for v in tree))
     if isinstance(tree, (list, tuple)):
         return type(tree)(map_values(f, v) for v in tree)
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+    if _is_dataclass(tree):
+        import dataclasses  # slow to import
+
         return dataclasses.replace(
             tree, **{m.name: map_values(f, getattr(tree, m.name)) for m in dataclasses.fields(tree) if m.init}
         )
@@ -51,7 +57,9 @@ def arrays_of(tree: Any) -> list[Array]:
             parts = list(part.values())
         elif isinstance(part, (list, tuple)):
             parts = list(part)
-        elif dataclasses.is_dataclass(part) and not isinstance(part, type):
+        elif _is_dataclass(part):
+            import dataclasses
+
             parts = [getattr(part, m.name) for m in dataclasses.fields(part) if m.init]
         else:
             return

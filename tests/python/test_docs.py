@@ -40,7 +40,8 @@ class Docs(unittest.TestCase):
     def test_public_names_have_docstrings(self):
         missing = []
         for module in (ts, fft, kernels, linalg, nn, tasks):
-            for name, value in vars(module).items():
+            public = {name: getattr(module, name) for name in {*vars(module), *getattr(module, "__all__", ())}}
+            for name, value in public.items():
                 if name.startswith("_") or not callable(value) or getattr(value, "__module__", "") in ("typing", "builtins"):
                     continue
                 if not inspect.getdoc(value):
