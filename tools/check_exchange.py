@@ -1,28 +1,31 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Exchanges random arrays between Tessera, NumPy and PyTorch through DLPack, and checks contents, addresses and lifetimes.
+"""Exchanges random arrays between Tessera, NumPy, PyTorch and JAX through DLPack, and checks contents, addresses and lifetimes.
 
-usage: PYTHONPATH=build/release/python tools/check_exchange_with_pytorch.py [--exchanges N] [--seed N]
+usage: PYTHONPATH=build/release/python tools/check_exchange.py [--exchanges N] [--seed N] [--without torch,jax]
 
 Memory is created by one of the libraries, passed to others with __dlpack__, viewed, written through any of its arrays, and
 released in random order, partly on another thread. Each exchange must keep the address, each array must have the contents
-of a copy that NumPy maintains, and memory must be freed exactly when its last array is gone. Prints the seed, and exits with
-status 1 at the first difference.
+of a copy that NumPy maintains, and memory must be freed exactly when its last array is gone. JAX gets only arrays that it does
+not copy: without gaps, at an address that is a multiple of 64. Prints the seed, and exits with status 1 at the first difference.
 
-For development; requires numpy and torch (tools/requirements.txt) and a package that is built for the same Python.
+For development; requires numpy, and torch and jax unless they are left out (tools/requirements.txt), and a package that is
+built for the same Python. docs/python.md shows how to run it with the address sanitizer.
 """
 import argparse
 import collections
 import gc
+import os
 import random
 import sys
 import threading
+import time
 import weakref
 
 import numpy as np
 import tessera as ts
-import torch
 
+LIBRARIES = ["numpy", "torch", "jax", "tessera"]
 DTYPES = ["bool", "int8", "uint8", "int16", "int32", "int64", "float16", "float32", "float64"]
 
 
@@ -39,27 +42,46 @@ class Capsule:
         return self.x.__dlpack_device__()
 
 
+def library(x):
+    module = type(x).__module__.split(".")[0]
+    return "jax" if module == "jaxlib" else module
+
+
 def address(x):
-    if isinstance(x, torch.Tensor):
+    if library(x) == "torch":
         return x.data_ptr()
-    return (x if isinstance(x, np.ndarray) else np.from_dlpack(x)).__array_interface__["data"][0]
+    if library(x) == "jax":
+        return x.unsafe_buffer_pointer()
+    return (x if library(x) == "numpy" else np.from_dlpack(x)).__array_interface__["data"][0]
 
 
 def contents(x):
-    return x.numpy() if isinstance(x, (ts.Array, torch.Tensor)) else x
+    return x.numpy() if library(x) in ("torch", "tessera") else np.asarray(x)
 
 
-def library(x):
-    return "numpy" if isinstance(x, np.ndarray) else "torch" if isinstance(x, torch.Tensor) else "tessera"
+def is_writable(x):
+    return library(x) in ("torch", "tessera") or (library(x) == "numpy" and x.flags.writeable)
+
+
+def can_share_with_jax(x, truth):
+    if truth.size == 0 or address(x) % 64 != 0 or not is_writable(x):
+        return False
+    expected = truth.itemsize
+    for stride, n in sorted((s, n) for s, n in zip(truth.strides, truth.shape) if n > 1):
+        if stride != expected:
+            return False
+        expected *= n
+    return True
 
 
 def converted(x, to, rng):
-    source = Capsule(x) if rng.random() < 0.3 else x
+    source = Capsule(x) if is_writable(x) and rng.random() < 0.3 else x  # the older form has no flag for read-only memory
     if to == "tessera":
-        # NumPy 2 marks memory of arrays that are not writable; all of ours are.
-        return ts.from_dlpack(source, copy=rng.choice([None, False]))
+        return ts.from_dlpack(source, copy=None if is_writable(x) and rng.random() < 0.5 else False)
     if to == "torch":
-        return torch.utils.dlpack.from_dlpack(x.__dlpack__()) if rng.random() < 0.3 else torch.from_dlpack(x)
+        return torch.utils.dlpack.from_dlpack(x.__dlpack__()) if is_writable(x) and rng.random() < 0.3 else torch.from_dlpack(x)
+    if to == "jax":
+        return jax.dlpack.from_dlpack(x)
     return np.from_dlpack(x)
 
 
@@ -71,10 +93,13 @@ class Memory:
         shape = tuple(rng.randrange(1, 6) for _ in range(rng.randrange(0, 4)))
         values = np.asarray(np.random.default_rng(rng.randrange(2**32)).integers(0, 2 if dtype == "bool" else 100, shape))
         self.truth = values.astype(dtype)
-        self.maker = rng.choice(["numpy", "torch", "tessera"])
+        self.maker = rng.choice(LIBRARIES)
         self.freed = False
+        self.is_observed = self.maker in ("numpy", "torch")
         if self.maker == "tessera":
             x = ts.asarray(self.truth)
+        elif self.maker == "jax":
+            x = jax.numpy.array(self.truth)
         else:
             x = np.array(self.truth)
             weakref.finalize(x, lambda: setattr(self, "freed", True))
@@ -87,7 +112,8 @@ def view(x, truth, rng):
     if truth.ndim >= 2 and rng.random() < 0.3:
         order = list(range(truth.ndim))
         rng.shuffle(order)
-        permute = {"numpy": lambda: x.transpose(order), "torch": lambda: x.permute(order), "tessera": lambda: ts.permute_dims(x, order)}
+        permute = {"numpy": lambda: x.transpose(order), "torch": lambda: x.permute(order),
+                   "tessera": lambda: ts.permute_dims(x, order)}  # fmt: skip
         return permute[library(x)](), truth.transpose(order)
     key = []
     for n in truth.shape:
@@ -101,10 +127,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--exchanges", type=int, default=10000)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--without", default="", help="libraries to leave out, separated by commas")
     options = parser.parse_args()
+    for name in options.without.split(","):
+        LIBRARIES[:] = [n for n in LIBRARIES if n != name]
+    global jax, torch
+    if "torch" in LIBRARIES:
+        import torch
+    if "jax" in LIBRARIES:
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+        import jax
+        import jax.numpy
+
+        jax.config.update("jax_enable_x64", True)
     print("seed", options.seed, flush=True)
     rng = random.Random(options.seed)
-    alive, counts, pending, memories, freed = [], collections.Counter(), [], [], 0
+    alive, counts, pending, memories = [], collections.Counter(), [], []
 
     def require(ok, what):
         if not ok:
@@ -131,19 +169,19 @@ def main():
         x, truth = rng.choice(memory.arrays)
         what = rng.random()
         if what < 0.55:
-            to = rng.choice([name for name in ("numpy", "torch", "tessera") if name != library(x)])
+            to = rng.choice([name for name in LIBRARIES if name != library(x)])
+            if to == "jax" and not can_share_with_jax(x, truth):
+                continue
             made = converted(x, to, rng)
             counts[f"{library(x)} to {to}"] += 1
             require(truth.size == 0 or address(made) == address(x), f"{library(x)} to {to} copied {truth.shape} {truth.dtype}")
             require(same(made, truth), f"{library(x)} to {to} changed {truth}")
             memory.arrays.append((made, truth))
-        elif what < 0.7:
+        elif what < 0.7 and library(x) != "jax":
             memory.arrays.append(view(x, truth, rng))
-        elif what < 0.8 and truth.size:
+        elif what < 0.8 and truth.size and is_writable(x):
             part, part_truth = view(x, truth, rng)
             value = rng.randrange(2) if truth.dtype == bool else rng.randrange(100)
-            if library(x) == "numpy" and not x.flags.writeable:  # NumPy 1
-                continue
             part[...] = bool(value) if truth.dtype == bool else value
             part_truth[...] = value
             ts.synchronize()
@@ -171,7 +209,7 @@ def main():
             pending.clear()
             y = None
     for memory in alive:
-        require(not memory.freed or memory.maker == "tessera", "memory was freed before its last array")
+        require(not memory.freed, "memory was freed before its last array")
         for x, truth in memory.arrays:
             require(same(x, truth), f"{library(x)} has {x}, not {truth}")
         memory.arrays.clear()
@@ -183,12 +221,15 @@ def main():
     ts.synchronize()
     ts.from_dlpack(np.zeros(1))  # returns tensors that were released without the GIL
     gc.collect()
-    for memory in memories:
-        require(memory.freed or memory.maker == "tessera", f"memory of {memory.maker} was not freed")
-        freed += memory.maker != "tessera"
+    observed = [memory for memory in memories if memory.is_observed]
+    deadline = time.monotonic() + 5  # JAX may release memory later
+    while time.monotonic() < deadline and not all(memory.freed for memory in observed):
+        time.sleep(0.01)
+    for memory in observed:
+        require(memory.freed, f"memory of {memory.maker} was not freed")
     for name, count in sorted(counts.items()):
         print(f"{name}: {count}")
-    print(f"{sum(counts.values())} exchanges without copies, {len(memories)} memories, {freed} of them observed to be freed")
+    print(f"{sum(counts.values())} exchanges without copies, {len(memories)} memories, {len(observed)} of them observed to be freed")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 #include <mutex>
 
 #include "core.h"
-#include "tessera/array/npy.h"
 #include "tessera/array/dlpack.h"
+#include "tessera/array/npy.h"
 #include "tessera/base/error.h"
 
 namespace tessera::python {
@@ -50,6 +50,8 @@ Array import_capsule(PyObject* capsule, const dlpack::Import& how) {
   auto* const original = static_cast<M*>(PyCapsule_GetPointer(capsule, capsule_name<M>));
   if (original == nullptr) throw py::error_already_set();
   auto ours = std::make_unique<M>(*original);
+  if constexpr (is_versioned<M>)
+    if (!how.copy) ours->flags &= ~dlpack::flag_read_only;  // the caller accepts that the memory must not be written
   ours->manager_context = original;
   ours->deleter = [](M* self) {
     void* const producer = self->manager_context;

@@ -324,8 +324,6 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: builtins.bool | None = N
         capsule = x.__dlpack__(**arguments)
     if copy is None:
         copy = _core.is_read_only(capsule)
-    elif not copy and _core.is_read_only(capsule):
-        capsule = x.__dlpack__(**arguments)  # the older form has no flag for read-only memory
     out = _core.from_capsule(capsule, stream, copy)
     return out if device is None else _core.to(out, device)
 

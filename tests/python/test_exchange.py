@@ -117,6 +117,9 @@ class Dlpack(unittest.TestCase):
         read_only = np.arange(3)
         read_only.flags.writeable = False
         self.assertEqual(ts.asarray(read_only).tolist(), [0, 1, 2])
+        if int(np.__version__.split(".")[0]) >= 2:  # NumPy 1 does not export such arrays
+            self.assertEqual([np.shares_memory(np.from_dlpack(ts.from_dlpack(read_only, copy=c)), read_only) for c in (None, False)],
+                             [False, True])  # fmt: skip
         with self.assertRaises(ts.ArgumentError):
             ts.asarray(a, copy=False)
         for dtype in (">f4", ">f8", ">i2", ">i8", ">u4", "<f4", "<i4"):
