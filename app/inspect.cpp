@@ -58,6 +58,8 @@ Needs needs_of(const GgufFile& file, const ModelReport& r, const std::string& na
   Needs n;
   if ((!r.config && !r.encoder) || !r.runs()) return n;
   const std::vector<Device> devices = names.empty() ? std::vector{current_device()} : parse_devices(names);
+  if (!names.empty())
+    for (const Device device : devices) device_info(device);  // throws if it does not exist
   if (r.pooling) try {
       n.memory = estimate_embedding_memory(file, devices, std::min(read_max_tokens(file), usual_text));
       return n;

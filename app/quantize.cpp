@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 
 #include "command.h"
@@ -14,6 +15,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/log.h"
 #include "tessera/base/printable.h"
+#include "tessera/llm/gguf_types.h"
 #include "tessera/llm/quantize_model.h"
 
 namespace tessera::app {
@@ -71,6 +73,21 @@ void check_files(const GgufFile& file, const std::string& to) {
   require_other_file("quantise", file, to);
 }
 
+/// Converts the name of a type to lower case. Returns an error message if it cannot be written.
+std::string require_type(std::string& type) {
+  std::ranges::transform(type, type.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::vector<std::string> all = quantization_mixes();
+  if (std::ranges::find(all, type) != all.end()) return {};
+  std::vector<std::string> similar;
+  for (const std::string& name : all)
+    if (name.starts_with(type + "_")) similar.push_back(name);
+  if (!type.empty() && !similar.empty())
+    return fmt::format("there is no type {}; use {}", type, fmt::join(similar, " or "));
+  if (type.starts_with("iq") || type == "mxfp4")
+    return fmt::format("{} can be read, but not written; use llama-quantize, or one of {}", type, fmt::join(all, ", "));
+  return fmt::format("there is no type {}; the types are {}", quote_text(type), fmt::join(all, ", "));
+}
+
 struct Stopped {};
 
 int run_quantize(const QuantizeArguments& o) {
@@ -108,7 +125,7 @@ Command quantize_command(CLI::App& program) {
   sub->add_option("OUT", o->to, "The file to write")->required()->check(require_nonempty);
   sub->add_option("TYPE", o->type, fmt::format("The type of matrices: {}", fmt::join(quantization_mixes(), ", ")))
       ->required()
-      ->transform(CLI::IsMember(quantization_mixes(), CLI::ignore_case));
+      ->transform(CLI::Validator(require_type, "", "type"));
   sub->add_flag("-q,--quiet", o->quiet, "Print no progress and no messages except errors");
   sub->footer(
       R"(q4_k_m is a good choice for most models, and q8_0 for small ones. In the types that contain k, the output and some other

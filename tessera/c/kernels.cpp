@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels in the C interface.
+#include <fmt/format.h>
+
 #include "tessera/c/status.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/ir/parse.h"
@@ -61,6 +63,11 @@ tessera_status tessera_kernel_launch(const tessera_kernel* kernel, const uint64_
     const char* const self = "tessera_kernel_launch";
     const Kernel& k = kernel_of(self, kernel);
     required(self, "shape", shape);
+    if (shape[0] > 0 && (shape[1] == 0 || shape[2] == 0))
+      fail<ArgumentError>({.operation = self,
+                           .with = {{"shape", fmt::format("{} x {} x {}", shape[0], shape[1], shape[2])}},
+                           .wrong = "a dimension has the size 0",
+                           .remedy = "Use 1 for dimensions that the kernel does not have: {4, 1, 1}"});
     const auto given = required_span(self, "arguments", arguments, count);
     const auto& params = k.function().params;
     if (count != params.size())

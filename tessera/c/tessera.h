@@ -292,7 +292,9 @@ tessera_status tessera_kernel_source(const tessera_kernel* kernel, tessera_devic
 /// Compiles the kernel now, so that a later launch does not wait for the compiler.
 tessera_status tessera_kernel_prepare(const tessera_kernel* kernel, tessera_device device);
 /// Enqueues a kernel on the device of its arrays. `shape` is the number of threads in each dimension for `map` kernels,
-/// and the number of blocks for `block` kernels. The arguments are in the order of the parameters: contiguous arrays
+/// and the number of blocks for `block` kernels, and 1 for dimensions that the kernel does not have. Indices are not
+/// checked: accesses outside of an array are undefined, unless the device is `interp` and TESSERA_CHECK=1 is set in the
+/// environment. The arguments are in the order of the parameters: contiguous arrays
 /// for buffers, and numbers (tessera_array_number(), tessera_array_integer()) for scalars.
 tessera_status tessera_kernel_launch(const tessera_kernel* kernel, const uint64_t shape[3],
                                      const tessera_array* const* arguments, size_t count);

@@ -160,6 +160,8 @@ TEST(Quantize, RejectsNumbersThatBlocksCannotContain) {
 TEST(Quantize, RejectsUnknownTypesAndPaths) {
   const TemporaryFolder folder;
   EXPECT_TRUE(fails(run({"quantize", f16, folder / "x.gguf", "q5_x"}), 2, {"TYPE", "q5_x", "q8_0", "q5_k_m"}));
+  EXPECT_TRUE(fails(run({"quantize", f16, folder / "x.gguf", "q4_K"}), 2, {"use q4_k_m or q4_k_s"}));
+  EXPECT_TRUE(fails(run({"quantize", f16, folder / "x.gguf", "IQ4_XS"}), 2, {"iq4_xs can be read, but not written"}));
   EXPECT_TRUE(fails(run({"quantize", f16, "/nonexistent/x.gguf", "q8_0"}), 1, {"/nonexistent/x.gguf"}));
   EXPECT_TRUE(fails(run({"quantize", "README.md", folder / "x.gguf", "q8_0"}), 1, {"README.md"}));
   EXPECT_FALSE(std::filesystem::exists(folder / "x.gguf"));

@@ -93,6 +93,7 @@ TEST(Inspect, PrintsNoControlCharactersFromFiles) {
 }
 
 TEST(Inspect, ReportsSupportedModel) {
+  EXPECT_TRUE(refused(run({"inspect", shipped, "--device", "cuda:0"}), {"cuda:0"}));
   const json j = inspected(shipped, 0);
   EXPECT_EQ(j["architecture"], "llama");
   EXPECT_TRUE(j["runs"]);

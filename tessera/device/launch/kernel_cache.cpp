@@ -216,9 +216,7 @@ void require_compiler(DriverDevice& device, const CompileRequest& request) {
   const Device here = device.info().device;
   const KernelPack* const pack = pack_in_use();
   const std::string target = loads == nullptr ? "" : loads->pack_target();
-  bool forbidden = !settings().compile && holds_data(here) && !is_reference(here.backend);
-  // Without the module and a target, the cpu device interprets kernels.
-  if (forbidden && loads != nullptr && target.empty() && !loads->why_not_compiled().empty()) forbidden = false;
+  const bool forbidden = !settings().compile && holds_data(here) && !is_reference(here.backend);
   std::string why = forbidden ? "TESSERA_COMPILE=0 forbids compiling it" : "";
   if (!forbidden && pack != nullptr && !target.empty()) why = loads->why_not_compiled();
   if (why.empty()) return;
@@ -235,7 +233,11 @@ void require_compiler(DriverDevice& device, const CompileRequest& request) {
                               {"hash", std::string(value_of(variant, "hash"))}},
                      .wrong = absent + ", and " + why,
                      .remedy = pack == nullptr ? "Name a pack with TESSERA_PACK, or unset TESSERA_COMPILE"
-                                               : "Make the pack again with this kernel, or allow compiling"});
+                               : target.empty()
+                                   ? "Make the pack again with a target for this device, or allow compiling"
+                                   : "Make the pack again with this kernel, or allow compiling. Kernels "
+                                     "of a model depend on options such as --cache, --batch and "
+                                     "--parallel, which `tessera pack` has, too"});
 }
 
 MadeKernel make_kernel(DriverDevice& device, const CompileRequest& request, KernelCounters& counters) {
@@ -287,7 +289,13 @@ std::vector<std::unique_ptr<LoadedKernel>> load_from_pack(DriverDevice& device,
   const KernelPack* const pack = pack_in_use();
   auto* const loads = dynamic_cast<LoadsPacks*>(&device);
   const std::string target = pack == nullptr || loads == nullptr ? "" : loads->pack_target();
-  if (target.empty()) return out;
+  if (target.empty()) {
+    if (pack != nullptr && loads != nullptr &&
+        std::exchange(counters.unpacked, counters.unpacked + requests.size()) == 0)
+      logging::warn(fmt::format("{}: the pack {} has no target for this device; its targets are {}",
+                                to_string(device.info().device), pack->file(), pack->target_names(", ")));
+    return out;
+  }
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const CompileRequest& request = requests[i];
     const auto image = pack->find(target, kernel_lines(device.info().device.backend, request));
