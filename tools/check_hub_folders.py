@@ -134,7 +134,7 @@ SECTIONS = dict(rope_type="default", rope_theta=1e4, mrope_section=[3, 3, 2])
 SHARED = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=48)
 TURNS = ["sliding_attention", "full_attention"]
 GEMMA4 = dict(head_dim=32, global_head_dim=64, sliding_window=8, final_logit_softcapping=30.0, hidden_size_per_layer_input=0,
-              vocab_size_per_layer_input=640, pad_token_id=0, rope_parameters=None)
+              vocab_size_per_layer_input=640, pad_token_id=0, rope_parameters=None, tie_word_embeddings=False)
 OSS = dict(EXPERTS, head_dim=32, sliding_window=8, intermediate_size=64, rope_parameters=dict(YARN, beta_fast=8.0, beta_slow=1.0, truncate=False))
 # The columns are class, tokenizer, differences from SIZES, and further differences: bf16, sharded, experts in mxfp4, joined (the
 # experts of a layer are stored together), or images (the text part of a model of images).
@@ -144,7 +144,8 @@ MODELS = [
         rope_type="llama3", rope_theta=5e3, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)), "sharded"),
     ("Mistral", "metaspace", dict(sliding_window=None), "bf16"),
     ("Ministral3", "tekken", dict(head_dim=32, rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.5)), ""),
-    ("Mistral3", "tekken", dict(model_type="ministral3", head_dim=32, rope_parameters=dict(YARN, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1)), "images"),
+    ("Mistral3", "tekken", dict(model_type="ministral3", head_dim=32, rope_parameters=dict(
+        YARN, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.1)), "images"),
     ("Mistral3", "tekken", dict(model_type="mistral", head_dim=32, sliding_window=None), "images"),
     ("Qwen2", "qwen2", dict(tie_word_embeddings=True, rope_parameters=YARN), "sharded"),
     ("Qwen3", "qwen2", dict(head_dim=32), ""),
@@ -158,16 +159,16 @@ MODELS = [
     ("SmolLM3", "smollm", dict(num_hidden_layers=5), ""),
     ("Phi3", "metaspace", dict(partial_rotary_factor=0.75, original_max_position_embeddings=128, rope_parameters=dict(
         LONG, partial_rotary_factor=0.75)), ""),
-    ("Gemma", "gemma", dict(head_dim=32), "bf16"),
-    ("Gemma2", "gemma", dict(head_dim=32, query_pre_attn_scalar=32, sliding_window=8), ""),
-    ("Gemma3", "gemma", dict(head_dim=32, query_pre_attn_scalar=32, sliding_window=8, num_hidden_layers=7, rope_parameters=dict(
+    ("Gemma", "gemma", dict(head_dim=32, tie_word_embeddings=False), "bf16"),
+    ("Gemma2", "gemma", dict(head_dim=32, query_pre_attn_scalar=32, sliding_window=8, tie_word_embeddings=False), ""),
+    ("Gemma3", "gemma", dict(head_dim=32, query_pre_attn_scalar=32, sliding_window=8, num_hidden_layers=7, tie_word_embeddings=False, rope_parameters=dict(
         full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e5), sliding_attention=dict(rope_type="default", rope_theta=1e4))), ""),
     ("Gemma3", "gemma", dict(head_dim=32, query_pre_attn_scalar=32, sliding_window=8), "images"),
     ("Gemma4", "gemma", dict(GEMMA4, num_hidden_layers=4, layer_types=TURNS * 2, num_global_key_value_heads=1, attention_k_eq_v=True), "bf16"),
     ("Gemma4", "gemma", dict(GEMMA4, num_hidden_layers=6, layer_types=TURNS * 3, num_kv_shared_layers=2, use_double_wide_mlp=True,
                              hidden_size_per_layer_input=16), "sharded"),
     ("Gemma4", "gemma", dict(GEMMA4, layer_types=TURNS, enable_moe_block=True, num_experts=4, top_k_experts=2, moe_intermediate_size=32), ""),
-    ("Gemma4", "gemma", dict(GEMMA4, layer_types=TURNS, hidden_size_per_layer_input=16), "images"),
+    ("Gemma4", "gemma", dict(GEMMA4, layer_types=TURNS, hidden_size_per_layer_input=16, tie_word_embeddings=True), "images"),
     ("Qwen2Moe", "qwen2", dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=48), ""),
     ("Granite", "smollm", SCALES, "bf16"),
     ("GraniteMoe", "smollm", dict(SCALES, **EXPERTS, intermediate_size=64), ""),
