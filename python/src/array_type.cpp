@@ -121,8 +121,8 @@ Array differs_in_sign(const Array& remainder, const ArrayOperand& divisor) {
 }
 /// Python's remainder, which has the sign of the divisor.
 Array floor_remainder(const ArrayOperand& a, const ArrayOperand& b) {
-  const Array r = a % b;
-  return where(differs_in_sign(r, b), r + b, r);
+  const Array r = a % b, result = where(differs_in_sign(r, b), r + b, r);
+  return is_float(r.dtype()) ? where(r == 0, copysign(r, b), result) : result;
 }
 /// Python's floor division.
 Array floor_divide(const ArrayOperand& a, const ArrayOperand& b) {
@@ -130,24 +130,34 @@ Array floor_divide(const ArrayOperand& a, const ArrayOperand& b) {
   if (is_float(r.dtype())) return floor(a / b);
   return a / b - differs_in_sign(r, b).astype(r.dtype());
 }
-/// Python's power. Powers of integers are computed by multiplication.
+/// Python's power. Powers of integers are computed by multiplication. Waits for exponents in an integer array.
 Array power(const ArrayOperand& a, const ArrayOperand& b) {
-  const bool integers = !is_float_operand(a) && !is_float_operand(b);
-  if (!integers) return pow(a, b);
-  if (b.is_array() || !a.is_array())
-    fail<DtypeError>({.operation = "**",
-                      .wrong = "the power of two integer arrays is not supported",
-                      .remedy = "Convert one of them to a float dtype"});
-  const double exponent = b.value();
-  if (exponent < 0)
-    fail<ArgumentError>({.operation = "**",
-                         .with = {{"exponent", b.text()}},
-                         .wrong = "an integer has no negative powers",
-                         .remedy = "Convert the array to a float dtype"});
-  Array result = Array::full(a.array().shape(), 1, a.array().dtype(), a.array().device()), square = a.array();
-  for (auto n = static_cast<std::uint64_t>(exponent); n > 0; n >>= 1) {
-    if (n & 1) result = result * square;
-    if (n > 1) square = square * square;
+  if (is_float_operand(a) || is_float_operand(b)) return pow(a, b);
+  const auto check = [](std::int64_t least) {
+    if (least < 0)
+      fail<ArgumentError>({.operation = "**",
+                           .with = {{"exponent", std::to_string(least)}},
+                           .wrong = "an integer has no negative powers",
+                           .remedy = "Convert the array to a float dtype"});
+  };
+  if (!b.is_array()) {
+    check(static_cast<std::int64_t>(b.value()));
+    Array result = Array::full(a.array().shape(), 1, a.array().dtype(), a.array().device()), square = a.array();
+    for (auto n = static_cast<std::uint64_t>(b.value()); n > 0; n >>= 1) {
+      if (n & 1) result = result * square;
+      if (n > 1) square = square * square;
+    }
+    return result;
+  }
+  Array square = b.array() * 0 + a, exponent = b.array().astype(square.dtype());
+  if (is_signed_int(exponent.dtype()) && exponent.size() > 0)
+    check(min(exponent).astype(DType::i64).item<std::int64_t>());
+  auto most = exponent.size() > 0 ? max(exponent).astype(DType::u64).item<std::uint64_t>() : 0;
+  Array result = Array::full(square.shape(), 1, square.dtype(), square.device());
+  for (; most > 0; most >>= 1) {
+    result = where((exponent & 1) == 1, result * square, result);
+    exponent = exponent >> 1;
+    square = square * square;
   }
   return result;
 }
@@ -214,7 +224,8 @@ std::vector<named::Index> basic_indices(PyObject* key) {
   const auto add = [&](PyObject* object) {
     if (!basic_index(object, out))
       throw py::type_error(
-          "an index must be integers, slices, None and '...', or a single array of bools or integers, not " +
+          "an index must be integers, slices, None and '...', a single array of bools or integers, or (for reading) an "
+          "integer or array of integers for each axis, not " +
           std::string(Py_TYPE(object)->tp_name));
   };
   if (!PyTuple_Check(key)) {
@@ -231,6 +242,45 @@ Array from_begin(const Array& positions, std::int64_t extent) {
   return where(wide < 0, wide + extent, wide);
 }
 
+/// Converts an index of integers and arrays of integers, one per axis. Returns nullopt if it has no array.
+std::optional<std::vector<named::Operand>> positions_of(PyObject* key, int rank) {
+  if (!PyTuple_Check(key) || PyTuple_GET_SIZE(key) != rank) return std::nullopt;
+  bool has_array = false;
+  for (Py_ssize_t i = 0; i < rank; ++i) has_array |= array_or_null(PyTuple_GET_ITEM(key, i)) != nullptr;
+  if (!has_array) return std::nullopt;
+  std::vector<named::Operand> out;
+  for (Py_ssize_t i = 0; i < rank; ++i) {
+    PyObject* const given = PyTuple_GET_ITEM(key, i);
+    std::vector<named::Index> at;
+    if (const Array* by = array_or_null(given); by != nullptr && is_int(by->dtype())) {
+      out.emplace_back(*by);
+    } else if (basic_index(given, at) && at[0].kind == named::Index::Kind::at) {
+      out.emplace_back(*at[0].begin);
+    } else {
+      return std::nullopt;
+    }
+  }
+  return out;
+}
+/// The elements at positions, one per axis, which are broadcast. An element that is out of range is 0.
+Array elements_at(const Array& a, const std::vector<named::Operand>& positions) {
+  Array position = Array::full({}, 0, DType::i64, a.device());
+  Array rest = a;  // the axes that are indexed by arrays
+  for (const named::Operand& p : positions)
+    if (const auto* at = std::get_if<std::int64_t>(&p))
+      rest = rest.select(static_cast<int>(&p - positions.data()) - (a.rank() - rest.rank()), *at);
+  int axis = 0;
+  for (const named::Operand& p : positions) {
+    const auto* by = std::get_if<Array>(&p);
+    if (by == nullptr) continue;
+    const std::int64_t n = rest.shape(axis++);
+    const Array from = from_begin(*by, n).astype(DType::i64);
+    // take() reads 0 at -1.
+    position = where((from >= 0) & (from < n) & (position >= 0), position * n + from, -1);
+  }
+  return take(rest.reshape({rest.size()}), position, 0);
+}
+
 PyObject* get_item(PyObject* self, PyObject* key) noexcept {
   return guarded([&] {
     const Array a = self_of(self);
@@ -243,6 +293,8 @@ PyObject* get_item(PyObject* self, PyObject* key) noexcept {
         fail<ShapeError>({.operation = "index", .wrong = "an array without axes cannot be indexed by an array"});
       return new_array(may_wait([&] { return take(a, from_begin(by, a.shape(0)), 0); }));
     }
+    if (const auto positions = positions_of(key, a.rank()))
+      return new_array(may_wait([&] { return elements_at(a, *positions); }));
     const std::vector<named::Index> indices = basic_indices(key);
     return new_array(may_wait([&] { return named::index(a, indices); }));
   });
@@ -443,6 +495,8 @@ PyType_Slot slots[] = {
     TESSERA_SLOT(Py_nb_and, binaryfunc, TESSERA_BINARY(PyNumber_And, x& y)),
     TESSERA_SLOT(Py_nb_or, binaryfunc, TESSERA_BINARY(PyNumber_Or, x | y)),
     TESSERA_SLOT(Py_nb_xor, binaryfunc, TESSERA_BINARY(PyNumber_Xor, x ^ y)),
+    TESSERA_SLOT(Py_nb_lshift, binaryfunc, TESSERA_BINARY(PyNumber_Lshift, x << y)),
+    TESSERA_SLOT(Py_nb_rshift, binaryfunc, TESSERA_BINARY(PyNumber_Rshift, x >> y)),
     TESSERA_SLOT(Py_nb_power, ternaryfunc,
                  [](PyObject* a, PyObject* b, PyObject*) {
                    const auto call = [](PyObject* x, PyObject* y) { return PyNumber_Power(x, y, Py_None); };
@@ -457,6 +511,8 @@ PyType_Slot slots[] = {
     TESSERA_SLOT(Py_nb_inplace_and, binaryfunc, TESSERA_IN_PLACE(x.assign(x& y))),
     TESSERA_SLOT(Py_nb_inplace_or, binaryfunc, TESSERA_IN_PLACE(x.assign(x | y))),
     TESSERA_SLOT(Py_nb_inplace_xor, binaryfunc, TESSERA_IN_PLACE(x.assign(x ^ y))),
+    TESSERA_SLOT(Py_nb_inplace_lshift, binaryfunc, TESSERA_IN_PLACE(x.assign(x << y))),
+    TESSERA_SLOT(Py_nb_inplace_rshift, binaryfunc, TESSERA_IN_PLACE(x.assign(x >> y))),
     TESSERA_SLOT(Py_nb_inplace_power, ternaryfunc,
                  [](PyObject* a, PyObject* b, PyObject*) {
                    return in_place(a, b, [](Array& x, const ArrayOperand& y) { x.assign(power(x, y)); });

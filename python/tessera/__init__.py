@@ -60,7 +60,7 @@ from ._gradients import grad, pullback, stop_gradient, value_and_grad
 from . import _methods  # noqa: F401 (adds the methods of Array)
 
 __version__ = _core.version
-__array_api_version__ = "2023.12"
+__array_api_version__ = "2024.12"
 
 __all__ = [
     "Answer", "ArgumentError", "Array", "BackendReport", "Chat", "ComplexArray", "DType", "Device", "DeviceError", "DeviceInfo",

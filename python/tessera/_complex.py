@@ -389,8 +389,131 @@ def _isnan(z: ComplexArray) -> Array:
     return _core.isnan(z._real) | _core.isnan(z._imag)
 
 
+def _times_i(z: ComplexArray) -> ComplexArray:
+    return make(-z._imag, z._real)
+
+
+def _over_i(z: ComplexArray) -> ComplexArray:
+    return make(z._imag, -z._real)
+
+
+def _sqrt(z: ComplexArray) -> ComplexArray:
+    return make(*_core.complex_unary("sqrt", z._real, z._imag))
+
+
+# The inverse functions follow W. Kahan, "Branch cuts for complex elementary functions" (1987). No square of z is computed,
+# which could overflow.
+
+
+def _acos(z: ComplexArray) -> ComplexArray:
+    from ._functions import asinh, atan2
+
+    minus, plus = _sqrt(1 - z), _sqrt(1 + z)
+    return make(2 * atan2(minus._real, plus._real), asinh(plus._real * minus._imag - plus._imag * minus._real))
+
+
+def _acosh(z: ComplexArray) -> ComplexArray:
+    from ._functions import asinh, atan2
+
+    minus, plus = _sqrt(-1 + z), _sqrt(1 + z)
+    return make(asinh(minus._real * plus._real + minus._imag * plus._imag), 2 * atan2(minus._imag, plus._real))
+
+
+def _asin(z: ComplexArray) -> ComplexArray:
+    from ._functions import asinh, atan2
+
+    minus, plus = _sqrt(1 - z), _sqrt(1 + z)
+    return make(atan2(z._real, minus._real * plus._real - minus._imag * plus._imag),
+                asinh(minus._real * plus._imag - minus._imag * plus._real))  # fmt: skip
+
+
+def _atanh(z: ComplexArray) -> ComplexArray:
+    from ._functions import atan2, copysign, finfo, hypot, log1p, maximum
+
+    x, y = _core.abs(z._real), z._imag  # the real part is odd in x, and the imaginary part is even
+    distance = maximum(hypot(1 - x, y), finfo(z.dtype).smallest_normal)
+    return make(copysign(log1p(4 * (x / distance / distance)) / 4, z._real),
+                atan2(2 * y / distance, (1 - x) / distance * (1 + x) - y / distance * y) / 2)  # fmt: skip
+
+
+def _expm1(z: ComplexArray) -> ComplexArray:
+    half = _core.sin(z._imag / 2)
+    return make(0.0 + _core.expm1(z._real) * _core.cos(z._imag) - 2 * half * half, _core.exp(z._real) * _core.sin(z._imag))
+
+
+def _log1p(z: ComplexArray) -> ComplexArray:
+    from ._functions import atan2, hypot, where
+
+    x, y = z._real, z._imag
+    near = _core.log1p(x * (2 + x) + y * y) / 2
+    return make(where(abs(z) < 0.5, near, _core.log(hypot(1 + x, y))), atan2(y, 1 + x))
+
+
+def _tanh(z: ComplexArray) -> ComplexArray:
+    from ._functions import clip, where
+
+    x, y = z._real, z._imag
+    limited = clip(x, -20, 20)  # beyond, the real part rounds to 1, and squares could overflow
+    slope, s = 1 + _core.tan(y) * _core.tan(y), _core.sinh(limited)
+    divisor = 1 + slope * s * s
+    far = 4 * _core.sin(y) * _core.cos(y) * _core.exp(-2 * _core.abs(x))
+    return make(slope * _core.sqrt(1 + s * s) * s / divisor, where(x == limited, _core.tan(y) / divisor, far))
+
+
+def _embedded(z: Any) -> Array:
+    """Returns real matrices of twice the size, whose sums and products are those of the complex matrices."""
+    real, imag = _parts(z)
+    rows = (_core.apply("concatenate", *parts, axis=-1) for parts in ((real, -imag), (imag, real)))
+    return _core.apply("concatenate", *rows, axis=-2)
+
+
+def _extracted(m: Array) -> ComplexArray:
+    """Returns the complex matrices of _embedded()."""
+    rows, left = m.shape[-2] // 2, m[..., : m.shape[-1] // 2]
+    return make(left[..., :rows, :], left[..., rows:, :])
+
+
+def _of_embedded(name: str) -> Callable:
+    return lambda z, **attributes: _extracted(_core.apply(name, _embedded(z), **attributes))
+
+
+def _solve(a: Any, b: Any) -> ComplexArray:
+    axis = -1 if b.ndim == 1 else -2
+    right = _core.apply("concatenate", *_parts(b), axis=axis)
+    left = _embedded(a)
+    dtype = _core.promote(left.dtype, right.dtype)
+    x = _core.apply("solve", left.astype(dtype), right.astype(dtype))
+    return make(*_core.apply("split", x, sections=2, axis=axis))
+
+
+def _matrix_norm(z: ComplexArray, norm: str = "fro", keep: bool = False) -> Array:
+    if norm not in ("2", "-2", "nuc"):  # depends on absolute values only
+        return _core.apply("matrix_norm", abs(z), norm=norm, keep=keep)
+    values = apply("svdvals", (z,), {})
+    out = _core.apply({"2": "max", "-2": "min", "nuc": "sum"}[norm], values, axes=(-1,), keep=keep)
+    return out[..., None] if keep else out
+
+
 _FUNCTIONS: dict[str, Callable] = {
     "cos": lambda z: make(_core.cos(z._real) * _core.cosh(z._imag), -(_core.sin(z._real) * _core.sinh(z._imag))),
+    "acos": _acos,
+    "acosh": _acosh,
+    "asin": _asin,
+    "asinh": lambda z: _over_i(_asin(_times_i(z))),
+    "atan": lambda z: _over_i(_atanh(_times_i(z))),
+    "atanh": _atanh,
+    "expm1": _expm1,
+    "log1p": _log1p,
+    "tan": lambda z: _over_i(_tanh(_times_i(z))),
+    "tanh": _tanh,
+    "eigvalsh": lambda z: _core.apply("eigvalsh", _embedded(z))[..., ::2],  # each occurs twice
+    "inv": _of_embedded("inv"),
+    "matrix_norm": _matrix_norm,
+    "matrix_power": _of_embedded("matrix_power"),
+    "matrix_rank": lambda z, **attributes: _core.apply("matrix_rank", _embedded(z), **attributes) // 2,
+    "pinv": _of_embedded("pinv"),
+    "solve": _solve,
+    "svdvals": lambda z: _core.apply("svdvals", _embedded(z))[..., ::2],
     "cosh": lambda z: make(_core.cosh(z._real) * _core.cos(z._imag), _core.sinh(z._real) * _core.sin(z._imag)),
     "isfinite": lambda z: _core.isfinite(z._real) & _core.isfinite(z._imag),
     "isinf": lambda z: _core.isinf(z._real) | _core.isinf(z._imag),
@@ -399,7 +522,7 @@ _FUNCTIONS: dict[str, Callable] = {
     "log2": lambda z: apply("log", (z,), {}) * (1 / math.log(2)),
     "nonzero": lambda z: _core.apply("nonzero", z != 0),
     "prod": _prod,
-    "sign": lambda z: apply("where", (z == 0, z, z / abs(z)), {}),
+    "sign": lambda z: apply("where", (z == 0, 0.0, z / abs(z)), {}),
     "sin": lambda z: make(_core.sin(z._real) * _core.cosh(z._imag), _core.cos(z._real) * _core.sinh(z._imag)),
     "sinh": lambda z: make(_core.sinh(z._real) * _core.cos(z._imag), _core.cosh(z._real) * _core.sin(z._imag)),
     "vector_norm": lambda z, **attributes: _core.apply("vector_norm", abs(z), **attributes),

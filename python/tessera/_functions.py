@@ -599,10 +599,13 @@ less_equal = _two("less_equal", "less_equal", "Returns x1 <= x2.")
 maximum = _two("maximum", "maximum", "Returns the larger of each pair; NaN if one is NaN.")
 minimum = _two("minimum", "minimum", "Returns the smaller of each pair; NaN if one is NaN.")
 multiply = _two("multiply", "multiply", "Returns x1 * x2.")
+nextafter = _two("nextafter", "nextafter", "Returns the next float after x1 in the direction of x2.")
 not_equal = _two("not_equal", "not_equal", "Returns x1 != x2.")
 subtract = _two("subtract", "subtract", "Returns x1 - x2.")
 bitwise_and = _two("bitwise_and", "bitwise_and", "Returns x1 & x2.")
+bitwise_left_shift = _two("bitwise_left_shift", "bitwise_left_shift", "Returns x1 << x2, which is 0 if x2 is at least the number of bits.")
 bitwise_or = _two("bitwise_or", "bitwise_or", "Returns x1 | x2.")
+bitwise_right_shift = _two("bitwise_right_shift", "bitwise_right_shift", "Returns x1 >> x2. Signed integers replicate the sign bit.")
 bitwise_xor = _two("bitwise_xor", "bitwise_xor", "Returns x1 ^ x2.")
 
 
@@ -656,7 +659,7 @@ def remainder(x1: Array | float, x2: Array | float, /) -> Array:
 
 
 def pow(x1: Array | float, x2: Array | float, /) -> Array:
-    """Returns x1 to the power of x2. The exponent of integers must be a Python number."""
+    """Returns x1 to the power of x2. Waits for exponents in an array of integers."""
     return x1**x2
 
 
@@ -682,11 +685,15 @@ def _real(x: Array) -> Array:
 
 def acosh(x: Array, /) -> Array:
     """Returns the inverse hyperbolic cosine."""
+    if isinstance(x, ComplexArray):
+        return _complex.apply("acosh", (x,), {})
     return log(x + sqrt(x - 1) * sqrt(x + 1))
 
 
 def asinh(x: Array, /) -> Array:
     """Returns the inverse hyperbolic sine."""
+    if isinstance(x, ComplexArray):
+        return _complex.apply("asinh", (x,), {})
     x = _real(x)
     a = abs(x)
     limit = 2 / math.sqrt(finfo(x.dtype).eps)  # beyond it, asinh(a) rounds to log(2 a); a * a may overflow
@@ -697,6 +704,8 @@ def asinh(x: Array, /) -> Array:
 
 def atanh(x: Array, /) -> Array:
     """Returns the inverse hyperbolic tangent."""
+    if isinstance(x, ComplexArray):
+        return _complex.apply("atanh", (x,), {})
     x = _real(x)
     a = abs(x)  # near -1, 1 - x would lose the digits of x
     return copysign(0.5 * log1p(2 * a / (1 - a)), x)
@@ -753,7 +762,7 @@ def angle(x: Any, /) -> Array:
 
 
 def _axes(x: Array, axis: Any) -> tuple | None:
-    """The axes of a reduction. None: all."""
+    """The axes of an operation. None: all."""
     if axis is None:
         return None
     if isinstance(axis, int):
@@ -761,6 +770,15 @@ def _axes(x: Array, axis: Any) -> tuple | None:
     if len(axis) == 0:
         raise ShapeError("[axis] an empty tuple of axes is not supported")
     return tuple(axis)
+
+
+def _reduced(name: str, x: Array, axis: Any, keepdims: builtins.bool, dtype: DType | str | None = None, **attributes: Any) -> Array:
+    """Computes a reduction in a dtype. None: in 64 bits for integers, otherwise in the dtype of the array."""
+    if dtype is not None:
+        return _reduced(name, x.astype(dtype), axis, keepdims, **attributes).astype(dtype)
+    if isinstance(axis, (tuple, list)) and len(axis) == 0:  # each element is reduced by itself
+        x, axis, keepdims = expand_dims(x, -1), -1, False
+    return _apply(name, x, axes=_axes(x, axis), keep=keepdims, **attributes)
 
 
 def _axis(name: str, x: Array, axis: int) -> int:
@@ -785,84 +803,84 @@ def _in_dtype(name: str, x: Array, dtype: DType | str | None, **attributes: Any)
 
 def sum(x: Array, /, *, axis: _Axis = None, dtype: DType | str | None = None, keepdims: builtins.bool = False) -> Array:
     """Returns the sum. Integers are summed in 64 bits, 16-bit floats in float32."""
-    return _in_dtype("sum", x, dtype, axes=_axes(x, axis), keep=keepdims)
+    return _reduced("sum", x, axis, keepdims, dtype)
 
 
 def prod(x: Array, /, *, axis: _Axis = None, dtype: DType | str | None = None, keepdims: builtins.bool = False) -> Array:
     """Returns the product, of pairs of pairs of elements. Integers are multiplied in 64 bits, 16-bit floats in float32."""
-    return _in_dtype("prod", x, dtype, axes=_axes(x, axis), keep=keepdims)
+    return _reduced("prod", x, axis, keepdims, dtype)
 
 
 def nansum(x: Array, /, *, axis: _Axis = None, keepdims: builtins.bool = False) -> Array:
     """Returns the sum of the elements that are not NaN."""
-    return _apply("nansum", x, axes=_axes(x, axis), keep=keepdims)
+    return _reduced("nansum", x, axis, keepdims)
 
 
 def nanprod(x: Array, /, *, axis: _Axis = None, keepdims: builtins.bool = False) -> Array:
     """Returns the product of the elements that are not NaN."""
-    return _apply("nanprod", x, axes=_axes(x, axis), keep=keepdims)
+    return _reduced("nanprod", x, axis, keepdims)
 
 
 def nanmean(x: Array, /, *, axis: _Axis = None, keepdims: builtins.bool = False) -> Array:
     """Returns the mean of the elements that are not NaN; NaN if there are none."""
-    return _apply("nanmean", x, axes=_axes(x, axis), keep=keepdims)
+    return _reduced("nanmean", x, axis, keepdims)
 
 
 def nanmax(x: Array, /, *, axis: _Axis = None, keepdims: builtins.bool = False) -> Array:
     """Returns the largest element that is not NaN; NaN if there is none."""
-    return _apply("nanmax", x, axes=_axes(x, axis), keep=keepdims)
+    return _reduced("nanmax", x, axis, keepdims)
 
 
 def nanmin(x: Array, /, *, axis: _Axis = None, keepdims: builtins.bool = False) -> Array:
     """Returns the smallest element that is not NaN; NaN if there is none."""
-    return _apply("nanmin", x, axes=_axes(x, axis), keep=keepdims)
+    return _reduced("nanmin", x, axis, keepdims)
 
 
 def mean(x: Array, /, *, axis: _Axis = None, keepdims: builtins.bool = False) -> Array:
     """Returns the mean. The mean of integers is float64 (float32 on a device without float64)."""
-    return _apply("mean", x, axes=_axes(x, axis), keep=keepdims)
+    return _reduced("mean", x, axis, keepdims)
 
 
 def max(x: Array, /, *, axis: _Axis = None, keepdims: builtins.bool = False) -> Array:
     """Returns the largest element. NaN propagates."""
-    return _apply("max", x, axes=_axes(x, axis), keep=keepdims)
+    return _reduced("max", x, axis, keepdims)
 
 
 def min(x: Array, /, *, axis: _Axis = None, keepdims: builtins.bool = False) -> Array:
     """Returns the smallest element. NaN propagates."""
-    return _apply("min", x, axes=_axes(x, axis), keep=keepdims)
+    return _reduced("min", x, axis, keepdims)
 
 
 def any(x: Array, /, *, axis: _Axis = None, keepdims: builtins.bool = False) -> Array:
     """Returns whether any element is True or not 0."""
-    return _apply("any", x if x.dtype == _core.bool else x != 0, axes=_axes(x, axis), keep=keepdims)
+    return _reduced("any", x if x.dtype == _core.bool else x != 0, axis, keepdims)
 
 
 def all(x: Any, /, *, axis: _Axis = None, keepdims: builtins.bool = False) -> Any:
     """Returns whether all elements are True or not 0."""
     if not isinstance(x, (Array, ComplexArray)):
         return builtins.all(x)
-    return _apply("all", x if x.dtype == _core.bool else x != 0, axes=_axes(x, axis), keep=keepdims)
+    return _reduced("all", x if x.dtype == _core.bool else x != 0, axis, keepdims)
 
 
 def var(x: Array, /, *, axis: _Axis = None, correction: float = 0.0, keepdims: builtins.bool = False) -> Array:
     """Returns the variance, divided by n - correction."""
-    return _apply("var", x, axes=_axes(x, axis), correction=correction, keep=keepdims)
+    return _reduced("var", x, axis, keepdims, correction=correction)
 
 
 def std(x: Array, /, *, axis: _Axis = None, correction: float = 0.0, keepdims: builtins.bool = False) -> Array:
     """Returns the standard deviation, the root of var()."""
-    return _apply("std", x, axes=_axes(x, axis), correction=correction, keep=keepdims)
+    return _reduced("std", x, axis, keepdims, correction=correction)
 
 
 def median(x: Array, /, *, axis: _Axis = None, keepdims: builtins.bool = False) -> Array:
     """Returns the median."""
-    return _apply("median", x, axes=_axes(x, axis), keep=keepdims)
+    return _reduced("median", x, axis, keepdims)
 
 
 def logsumexp(x: Array, /, *, axis: _Axis = None, keepdims: builtins.bool = False) -> Array:
     """Returns log(sum(exp(x))) without overflow."""
-    return _apply("logsumexp", x, axes=_axes(x, axis), keep=keepdims)
+    return _reduced("logsumexp", x, axis, keepdims)
 
 
 def count_nonzero(x: Array, /, *, axis: _Axis = None, keepdims: builtins.bool = False) -> Array:
@@ -932,8 +950,10 @@ def _running(public: str, name: str, x: Array, axis: int | None, dtype: Any, ini
     return out
 
 
-def diff(x: Array, /, *, axis: int = -1, n: int = 1) -> Array:
-    """Returns the differences of neighbours along an axis, n times."""
+def diff(x: Array, /, *, axis: int = -1, n: int = 1, prepend: Array | None = None, append: Array | None = None) -> Array:
+    """Returns the differences of neighbours along an axis, n times. `prepend` and `append` are joined to the array first."""
+    if prepend is not None or append is not None:
+        x = concat([part for part in (prepend, x, append) if part is not None], axis=axis)
     return _apply("diff", x, order=n, axis=axis)
 
 
@@ -1208,24 +1228,32 @@ def topk(x: Array, k: int, /, *, axis: int = -1, largest: builtins.bool = True) 
 
 def quantile(x: Array, q: float, /, *, axis: _Axis = None, keepdims: builtins.bool = False) -> Array:
     """Returns a quantile with linear interpolation."""
-    return _apply("quantile", x, q=float(q), axes=_axes(x, axis), keep=keepdims)
+    return _reduced("quantile", x, axis, keepdims, q=float(q))
 
 
 # Indexing.
 
 
+def _from_begin(indices: Array, extent: int) -> Array:
+    """Returns positions counted from the begin. Negative ones count from the end."""
+    if indices.dtype not in _signed:
+        return indices
+    wide = indices.astype(_core.int64)  # a small dtype may not hold the extent
+    return where(wide < 0, wide + extent, wide)
+
+
 def take(x: Array, indices: Array, /, *, axis: int | None = None) -> Array:
-    """Selects elements along an axis. Negative indices select zeros; use x[indices] to count from the end."""
+    """Selects elements along an axis. Negative indices count from the end; those out of range select zeros."""
     if axis is None:
         if x.ndim != 1:
             raise ShapeError("[take] an array of several axes needs an axis")
         axis = 0
-    return _apply("take", x, indices, axis=axis)
+    return _apply("take", x, _from_begin(indices, x.shape[_axis("take", x, axis)]), axis=axis)
 
 
 def take_along_axis(x: Array, indices: Array, /, *, axis: int = -1) -> Array:
-    """Selects one element for each index along an axis."""
-    return _apply("take_along_axis", x, indices, axis=axis)
+    """Selects one element for each index along an axis. Indices are those of take()."""
+    return _apply("take_along_axis", x, _from_begin(indices, x.shape[_axis("take_along_axis", x, axis)]), axis=axis)
 
 
 def update_slice(x: Array, updates: Array, starts: Sequence[int], /) -> Array:

@@ -12,20 +12,26 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple, Sequence
 
+from ._complex import DTYPES
 from ._core import Array
 from ._functions import (
     _apply,
     _axes,
     cholesky,
     diagonal,
+    expand_dims,
     kron,
     matmul,
     matrix_transpose,
+    max,
     outer,
+    result_type,
     solve_triangular,
+    sum,
     tensordot,
     trace,
     vecdot,
+    where,
 )
 
 __all__ = [
@@ -86,6 +92,9 @@ class SVDResult(NamedTuple):
 
 def solve(x1: Array, x2: Array, /) -> Array:
     """Solves x1 x = x2 for (..., n, n) and (n,) or (..., n, k). Raises ArgumentError if a matrix is singular."""
+    dtype = result_type(x1, x2)
+    if dtype not in DTYPES:  # those are converted when the parts are joined
+        x1, x2 = x1.astype(dtype), x2.astype(dtype)
     return _apply("solve", x1, x2)
 
 
@@ -153,14 +162,25 @@ def lstsq(a: Array, b: Array, /, *, rtol: float | None = None) -> LstsqResult:
     return LstsqResult(*_apply("lstsq", a, b, rtol=_rtol(rtol)))
 
 
-def pinv(x: Array, /, *, rtol: float | None = None) -> Array:
-    """Returns the Moore-Penrose pseudo-inverse. `rtol` is that of lstsq()."""
-    return _apply("pinv", x, rtol=_rtol(rtol))
+def pinv(x: Array, /, *, rtol: float | Array | None = None) -> Array:
+    """Returns the Moore-Penrose pseudo-inverse. `rtol` is that of lstsq(), or an array with one number for each matrix."""
+    if not isinstance(rtol, Array) or rtol.ndim == 0:
+        return _apply("pinv", x, rtol=_rtol(rtol))
+    u, s, vh = svd(x, full_matrices=False)
+    inverses = where(_counts(s, rtol), 1 / s, 0.0)
+    return matmul(matrix_transpose(vh) * expand_dims(inverses, -2), matrix_transpose(u))
 
 
-def matrix_rank(x: Array, /, *, rtol: float | None = None) -> Array:
-    """Returns the number of singular values that do not count as 0. `rtol` is that of lstsq()."""
-    return _apply("matrix_rank", x, rtol=_rtol(rtol))
+def matrix_rank(x: Array, /, *, rtol: float | Array | None = None) -> Array:
+    """Returns the number of singular values that do not count as 0. `rtol` is that of pinv()."""
+    if not isinstance(rtol, Array) or rtol.ndim == 0:
+        return _apply("matrix_rank", x, rtol=_rtol(rtol))
+    return sum(_counts(svdvals(x), rtol), axis=-1)
+
+
+def _counts(s: Array, rtol: Array) -> Array:
+    """Returns which singular values do not count as 0."""
+    return s > max(s, axis=-1, keepdims=True) * expand_dims(rtol, -1)
 
 
 def _rtol(rtol: Any) -> float | None:

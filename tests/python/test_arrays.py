@@ -175,6 +175,19 @@ class Operators(unittest.TestCase):
             close(self, op(ts.asarray(a)), op(a))
         close(self, ~ts.asarray(a.astype("uint32")), ~a.astype("uint32"))
         close(self, ts.asarray(a) ** 3, a**3)
+        close(self, ts.asarray(a) ** ts.asarray([[0], [7]], dtype="uint8"), a ** np.array([[0], [7]], "uint8"))
+        close(self, (-3) ** ts.asarray([0, 1, 5]), [1, -3, -243])
+        with self.assertRaisesRegex(ts.ArgumentError, "negative"):
+            ts.asarray(a) ** ts.asarray([-1])
+        for dtype in INTEGERS:
+            wide, counts = rng.integers(0, 127, 6).astype(dtype), np.array([0, 1, 5, 7, 8, 64], dtype)
+            for op in [operator.lshift, operator.rshift]:
+                close(self, op(ts.asarray(wide), ts.asarray(counts)), op(wide, counts))
+                close(self, op(ts.asarray(wide), 3), op(wide, 3))
+        close(self, ts.asarray(a) >> 40, np.where(a < 0, -1, 0))
+        close(self, ts.asarray(a) << ts.asarray(40), a.astype("int64") << 40)
+        for x, y in [(-0.0, 3.0), (0.0, -3.0), (6.0, -3.0), (-6.0, 3.0)]:
+            self.assertEqual(str((ts.asarray(x) % y).item()), str(x % y))
         close(self, ts.asarray([2.0, 3.0]) ** 0.5, np.array([2.0, 3.0]) ** 0.5)
         close(self, 2 ** ts.asarray([2.0, 3.0]), [4, 8])
         m = rng.normal(size=(3, 4)).astype("float32")
@@ -350,7 +363,13 @@ class Indexing(unittest.TestCase):
         x[1:, ::2] = 7
         a[1:, ::2] = 7
         close(self, x, a)
-        for key in [4, (0, 0, 0), (..., ...), "a", [0], 1.5, (0, ts.asarray([0]))]:
+        rows, columns = np.array([[0], [-1]]), np.array([3, -4, 1])
+        close(self, x[ts.asarray(rows), ts.asarray(columns, dtype="int8")], a[rows, columns])
+        close(self, x[-1, ts.asarray(columns)], a[-1, columns])
+        close(self, x[ts.asarray([0, 3]), ts.asarray([5, 0])], [0, 0])  # out of range
+        close(self, ts.take(x, ts.asarray([-1, 0]), axis=1), a[:, [-1, 0]])
+        close(self, ts.take_along_axis(x, ts.asarray(rows - 1), axis=0), np.take_along_axis(a, rows - 1, 0))
+        for key in [4, (0, 0, 0), (..., ...), "a", [0], 1.5, (slice(None), ts.asarray([0])), (ts.asarray([0]), 4)]:
             with self.assertRaises((ts.Error, TypeError), msg=key):
                 x[key]
         with self.assertRaises(IndexError):
@@ -380,6 +399,7 @@ class Functions(unittest.TestCase):
             wanted = getattr(np, {"atan2": "arctan2", **names}.get(name, name))(a, b)
             close(self, getattr(ts, name)(ts.asarray(a), ts.asarray(b)), wanted, 1e-10)
         close(self, ts.clip(ts.asarray(b), -0.5, 0.5), b.clip(-0.5, 0.5))
+        close(self, ts.nextafter(ts.asarray(b), 0.5), np.nextafter(b, 0.5), 0)
         close(self, ts.where(ts.asarray(b) > 0, ts.asarray(b), 0.0), np.where(b > 0, b, 0))
 
     def test_inverse_hyperbolic_functions_of_extreme_numbers(self):
@@ -401,7 +421,7 @@ class Functions(unittest.TestCase):
         a = rng.normal(size=(3, 4, 5))
         x = ts.asarray(a)
         for name in ["sum", "prod", "mean", "max", "min", "var", "std"]:
-            for axis in [None, 0, -1, (0, 2)]:
+            for axis in [None, 0, -1, (0, 2), ()]:
                 for keep in [False, True]:
                     close(self, getattr(ts, name)(x, axis=axis, keepdims=keep), getattr(np, name)(a, axis=axis, keepdims=keep), 1e-10)  # fmt: skip
         for axis in [None, 1]:
@@ -507,6 +527,7 @@ class Functions(unittest.TestCase):
         self.assertEqual([p.shape for p in ts.split(x, [1, 2], axis=1)], [(2, 1, 4), (2, 2, 4)])
         close(self, ts.tril(x, k=1), np.tril(a, 1))
         close(self, ts.diff(x, axis=-1, n=2), np.diff(a, 2))
+        close(self, ts.diff(x, axis=0, prepend=x[:1], append=x * 2), np.diff(a, axis=0, prepend=a[:1], append=a * 2))
 
     def test_sorting_and_linear_algebra_match_numpy(self):
         rng = np.random.default_rng(SEED)
@@ -563,7 +584,9 @@ class Functions(unittest.TestCase):
                 (la.inv(A), np.linalg.inv(a)), (la.det(A), np.linalg.det(a)), (la.svdvals(T), np.linalg.svd(tall, compute_uv=False)),
                 (la.eigvalsh(S), np.linalg.eigvalsh(s)), (la.cholesky(S), np.linalg.cholesky(s)),
                 (la.cholesky(S, upper=True), np.linalg.cholesky(s).swapaxes(1, 2)), (la.pinv(T), np.linalg.pinv(tall)),
-                (la.matrix_rank(T), [3, 3]), (la.matrix_rank(S, rtol=2.0), [0, 0]), (la.matrix_power(A, 3), np.linalg.matrix_power(a, 3)),
+                (la.matrix_rank(T), [3, 3]), (la.matrix_rank(S, rtol=2.0), [0, 0]),
+                (la.matrix_rank(S, rtol=ts.asarray([2.0, 1e-6])), [0, 4]), (la.pinv(T, rtol=ts.asarray([1e-6, 1e-6])), np.linalg.pinv(tall)),
+                (la.solve(A, B.astype("float64")), np.linalg.solve(a, b)), (la.matrix_power(A, 3), np.linalg.matrix_power(a, 3)),
                 (la.matrix_power(A, -2), np.linalg.matrix_power(a, -2)), (la.cond(A), np.linalg.cond(a)),
                 (la.cond(A, 1), np.linalg.cond(a, 1)), (la.vector_norm(A), np.linalg.norm(a.ravel())),
                 (la.vector_norm(A, axis=(0, 2), ord=1, keepdims=True), abs(a).sum((0, 2), keepdims=True)),

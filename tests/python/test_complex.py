@@ -198,7 +198,7 @@ class Operators(unittest.TestCase):
                   lambda: x + "1", lambda: x + [1], lambda: x + np.ones(2), lambda: np.ones(2) * x, lambda: float(x[0]), lambda: hash(x)):  # fmt: skip
             with self.assertRaises(TypeError):
                 f()
-        for f in (lambda: ts.maximum(x, x), lambda: ts.floor(x), lambda: ts.sort(x), lambda: ts.linalg.inv(x), lambda: ts.tan(x), lambda: ts.clip(x, 0),
+        for f in (lambda: ts.maximum(x, x), lambda: ts.floor(x), lambda: ts.sort(x), lambda: ts.linalg.det(x), lambda: ts.erf(x), lambda: ts.clip(x, 0),
                   lambda: ts.save(x, "x.npy"), lambda: ts.take(ts.ones(2), x)):  # fmt: skip
             with self.assertRaisesRegex(ts.DtypeError, "complex numbers are not supported"):
                 f()
@@ -265,6 +265,17 @@ class Functions(unittest.TestCase):
             close(self, getattr(ts, name)(ts.asarray(a)), getattr(np, name)(a), 1e-12, name)
         for name in ("add", "divide", "equal", "multiply", "not_equal", "pow", "subtract"):
             close(self, getattr(ts, name)(ts.asarray(a), ts.asarray(b)), getattr(np, "power" if name == "pow" else name)(a, b), 1e-10, name)
+        names = {n: n for n in ("expm1", "log1p", "tan", "tanh")} | {f"a{n}": f"arc{n}" for n in ("cos", "cosh", "sin", "sinh", "tan", "tanh")}
+        sizes = 10.0 ** rng.uniform(-9, 9, 200)
+        for dtype, tolerance in (("complex64", 1e-5), ("complex128", 1e-13)):
+            values = (sizes * np.exp(2j * np.pi * rng.uniform(size=200))).astype(dtype)
+            values = np.concatenate([values, np.array([0, 1j, 2, -2, complex(-2, -0.0), complex(2, -0.0), 0.5, -1j], dtype)])
+            for name, other in names.items():
+                v = values if name.startswith("a") or name == "log1p" else (numbers(rng, 50) * 9).astype(dtype)
+                wanted = getattr(np, other)(v.astype("complex128")).astype(dtype)
+                finite = np.isfinite(wanted)
+                got = getattr(ts, name)(ts.asarray(v)).numpy()
+                np.testing.assert_allclose(got[finite], wanted[finite], rtol=tolerance, atol=1e-15, err_msg=f"{name}, seed {SEED}")
         close(self, ts.sign(ts.asarray([0j, 3 + 4j])), np.asarray([0, 0.6 + 0.8j]))
         close(self, ts.round(ts.asarray([1.5 - 0.5j])), [2 - 0j])
         close(self, ts.add(ts.ones(2), 1j), [1 + 1j] * 2)
@@ -315,6 +326,20 @@ class Functions(unittest.TestCase):
             (ts.asarray(a.astype("complex64")) @ ts.asarray(b), a @ b),
         ]:  # fmt: skip
             close(self, got, wanted, 1e-6)
+
+    def test_linear_algebra_matches_numpy(self):
+        rng, la = np.random.default_rng(SEED), ts.linalg
+        a, tall, b = numbers(rng, (2, 4, 4)) + 3 * np.eye(4), numbers(rng, (2, 5, 3)), numbers(rng, (2, 4, 3))
+        s = a @ a.conj().swapaxes(1, 2)
+        x, t, y = ts.asarray(a), ts.asarray(tall), ts.asarray(b)
+        for got, wanted in [
+            (la.inv(x), np.linalg.inv(a)), (la.solve(x, y), np.linalg.solve(a, b)), (la.solve(x[0], ts.ones(4)), np.linalg.solve(a[0], np.ones(4))),
+            (la.solve(x.real, y), np.linalg.solve(a.real, b)), (la.pinv(t), np.linalg.pinv(tall)), (la.matrix_power(x, -2), np.linalg.matrix_power(a, -2)),
+            (la.svdvals(t), np.linalg.svd(tall, compute_uv=False)), (la.eigvalsh(ts.asarray(s)), np.linalg.eigvalsh(s)),
+            (la.matrix_rank(t), np.asarray([3, 3])), (la.matrix_norm(t, keepdims=True), np.linalg.norm(tall, axis=(1, 2), keepdims=True)),
+            *((la.matrix_norm(t, ord=o), np.linalg.norm(tall, o, (1, 2))) for o in ("nuc", 1, -1, 2, -2, float("inf"))),
+        ]:  # fmt: skip
+            close(self, got, wanted, 1e-9)
 
     def test_gradients_and_tasks(self):
         a = numbers(np.random.default_rng(SEED), 4)
