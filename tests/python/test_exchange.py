@@ -222,9 +222,9 @@ class Processes(unittest.TestCase):
             "if pid == 0:\n"
             "    try:\n"
             "        (ts.ones(3) + 1).eval()\n"
-            "        print('computed')\n"
+            "        print('computed', flush=True)\n"
             "    except ts.Error as error:\n"
-            "        print('refused:', error)\n"
+            "        print('refused:', error, flush=True)\n"
             "    os._exit(0)\n"
             "os.waitpid(pid, 0)\n"
         )
