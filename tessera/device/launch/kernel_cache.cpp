@@ -290,8 +290,7 @@ std::vector<std::unique_ptr<LoadedKernel>> load_from_pack(DriverDevice& device,
   auto* const loads = dynamic_cast<LoadsPacks*>(&device);
   const std::string target = pack == nullptr || loads == nullptr ? "" : loads->pack_target();
   if (target.empty()) {
-    if (pack != nullptr && loads != nullptr &&
-        std::exchange(counters.unpacked, counters.unpacked + requests.size()) == 0)
+    if (pack != nullptr && loads != nullptr && counters.unpacked.fetch_add(requests.size()) == 0)
       logging::warn(fmt::format("{}: the pack {} has no target for this device; its targets are {}",
                                 to_string(device.info().device), pack->file(), pack->target_names(", ")));
     return out;
