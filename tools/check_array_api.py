@@ -20,11 +20,18 @@ import sys
 UNSUPPORTED = {
     "linalg.cholesky linalg.det linalg.eigh linalg.qr linalg.slogdet linalg.svd":
         "factorisations of complex matrices are not implemented",
+    "unique_all unique_counts unique_inverse unique_values":
+        "complex numbers have no order here",
     "ComplexArray.__dlpack__ ComplexArray.__dlpack_device__":
         "a ComplexArray is two arrays, which DLPack exchanges one by one",
 }  # fmt: skip
-# Infinite and NaN parts of complex numbers are computed by the formulas for finite ones.
-EXPECTED_FAILURES = re.compile(r"test_special_cases.py::test_unary\[(acosh?|asinh|atanh|cosh|exp|expm1|sinh|tanh)\(.*imag\(x_i\).*(infinity|NaN)")
+# Tests that may fail, and why.
+EXPECTED_FAILURES = {
+    r"test_unary\[(acosh?|asinh|atanh|cosh|exp|expm1|sinh|tanh)\((?=.*imag\(x_i\)).*(infinity|NaN)":
+        "infinite and NaN parts of complex numbers are computed by the formulas for finite ones",
+    r"functions.py::test_(cosh?|exp|expm1|sinh?|tanh?)$":
+        "sin and cos of numbers beyond 4e6 (float64: 1e12) have no error bound",
+}  # fmt: skip
 
 
 class Expectations:
@@ -33,8 +40,9 @@ class Expectations:
         import pytest
 
         for item in items:
-            if EXPECTED_FAILURES.search(item.nodeid):
-                item.add_marker(pytest.mark.xfail(reason="infinite or NaN part"))
+            for pattern, reason in EXPECTED_FAILURES.items():
+                if re.search(pattern, item.nodeid):
+                    item.add_marker(pytest.mark.xfail(reason=reason))
 
 
 def main():
@@ -61,12 +69,13 @@ def main():
 
     for names in UNSUPPORTED:
         for name in names.split():
-            scope, name = name.split(".")
-            setattr(getattr(ts, scope), name, reject_complex(getattr(getattr(ts, scope), name, None), name))
+            scope, _, name = name.rpartition(".")
+            owner = getattr(ts, scope) if scope else ts
+            setattr(owner, name, reject_complex(getattr(owner, name, None), name))
     files = [] if any(a.startswith("array_api_tests") for a in arguments) else ["array_api_tests"]
     status = pytest.main(["-q", "-p", "no:cacheprovider", *arguments, *files], plugins=[Expectations])
     for names, reason in UNSUPPORTED.items():
-        print(f"{sum(rejected[n.split('.')[1]] for n in names.split())} inputs rejected: {reason} ({names})")
+        print(f"{sum(rejected[n.split('.')[-1]] for n in names.split())} inputs rejected: {reason} ({names})")
     return status
 
 
