@@ -416,17 +416,23 @@ def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: DType |
     dtype = _core.float32 if dtype is None else _dtype_of(dtype)
     if dtype in _complex.DTYPES:
         return _complex.from_real(eye(n_rows, n_cols, k=k, dtype=_complex.part_dtype(dtype), device=device), dtype)
+    k = _offset(k, n_rows, n_rows if n_cols is None else n_cols)
     return _apply("eye", rows=n_rows, columns=n_cols, offset=k, dtype=dtype, device=device)
+
+
+def _offset(k: int, rows: int, columns: int) -> int:
+    """Returns the number of a diagonal, which can be larger than 64 bits, or the nearest one outside of the matrix."""
+    return builtins.max(-rows, builtins.min(k, columns))
 
 
 def tril(x: Array, /, *, k: int = 0) -> Array:
     """Sets the elements above the k-th diagonal of the last two axes to zero."""
-    return _apply("tril", x, offset=k)
+    return _apply("tril", x, offset=_offset(k, *x.shape[-2:]) if x.ndim > 1 else k)
 
 
 def triu(x: Array, /, *, k: int = 0) -> Array:
     """Sets the elements below the k-th diagonal of the last two axes to zero."""
-    return _apply("triu", x, offset=k)
+    return _apply("triu", x, offset=_offset(k, *x.shape[-2:]) if x.ndim > 1 else k)
 
 
 def meshgrid(*arrays: Array, indexing: str = "xy") -> list[Array]:

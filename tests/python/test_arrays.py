@@ -526,6 +526,10 @@ class Functions(unittest.TestCase):
         self.assertEqual(ts.broadcast_shapes((3, 1), (2,), ()), (3, 2))
         self.assertEqual([p.shape for p in ts.split(x, [1, 2], axis=1)], [(2, 1, 4), (2, 2, 4)])
         close(self, ts.tril(x, k=1), np.tril(a, 1))
+        for k in (-(2**70), -2, 0, 1, 2**70):
+            close(self, ts.tril(x, k=k), np.tril(a, max(-9, min(k, 9))))
+            close(self, ts.triu(x, k=k), np.triu(a, max(-9, min(k, 9))))
+            close(self, ts.eye(2, 3, k=k), np.eye(2, 3, max(-9, min(k, 9))))
         close(self, ts.diff(x, axis=-1, n=2), np.diff(a, 2))
         close(self, ts.diff(x, axis=0, prepend=x[:1], append=x * 2), np.diff(a, axis=0, prepend=a[:1], append=a * 2))
 
