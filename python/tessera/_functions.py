@@ -578,7 +578,7 @@ logical_not = _one("logical_not", "Returns the logical not of bools.")
 relu = _one("relu", "Returns max(x, 0).")
 rsqrt = _one("rsqrt", "Returns 1 / sqrt(x).")
 sigmoid = _one("sigmoid", "Returns 1 / (1 + exp(-x)).")
-sign = _one("sign", "Returns -1, 0 or 1.")
+_sign = _one("sign", "Returns -1, 0 or 1, with the sign of zero.")
 silu = _one("silu", "Returns x * sigmoid(x).")
 sin = _one("sin", "Returns the sine of an angle in radians.")
 sinh = _one("sinh", "Returns the hyperbolic sine.")
@@ -637,6 +637,11 @@ def logical_xor(x1: Array, x2: Array, /) -> Array:
     """Returns whether exactly one is True, for bools."""
     _bools("logical_xor", x1, x2)
     return x1 ^ x2
+
+
+def sign(x: Array, /) -> Array:
+    """Returns -1, 0 or 1, which is +0 for -0."""
+    return _sign(x) + 0
 
 
 def positive(x: Array, /) -> Array:
