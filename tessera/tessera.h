@@ -89,6 +89,7 @@
 #include "tessera/ops/product.h"
 #include "tessera/ops/transformer.h"
 #include "tessera/ops/weight.h"
+#include "tessera/sparse/sparse.h"
 #include "tessera/task/block_array.h"
 #include "tessera/task/error.h"
 #include "tessera/task/options.h"

@@ -192,6 +192,20 @@ check_cholesky(failure);                                                    // t
   EXPECT_FLOAT_EQ(a22.item<float>(), 3);
 }
 
+TEST(ArraysDocs, MultipliesSparseMatrices) {
+sparse::Coo entries(Array::from({4.f, 1.f, 1.f, 3.f, 2.f}), Array::from({0, 0, 1, 1, 2}),  // values, rows,
+                    Array::from({0, 1, 0, 1, 2}), {3, 3});                                // columns, shape
+sparse::Csr a = to_csr(entries);                             // sorted; entries at the same place are added
+Array y = matmul(a, Array::from({1.f, 2.f, 3.f}));           // [6, 7, 6]
+Array z = matmul(transpose(a) / 2, Array::ones({3, 16}));    // (3, 16)
+sparse::Csr same(a.values, a.columns, a.offsets, {3, 3});    // from the parts of SciPy's csr_array
+check_indices(same);                                         // throws if an index is invalid
+
+  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{6, 7, 6}));
+  EXPECT_EQ(z.shape(), (Shape{3, 16}));
+  EXPECT_EQ(z.select(1, 3).to_vector<float>(), (std::vector<float>{2.5, 2, 1}));
+}
+
 struct Linear { Array weight, bias; };
 struct Model { std::vector<Linear> layers; std::map<std::string, Array> extra; };
 
