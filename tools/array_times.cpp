@@ -6,11 +6,14 @@
 // of the calling thread, which does not depend on other programs. Set TESSERA_THREADS=1.
 #include <time.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <functional>
 #include <iostream>
 #include <map>
+#include <memory>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -22,6 +25,7 @@
 #include "tessera/fft/fft.h"
 #include "tessera/linalg/linalg.h"
 #include "tessera/ops/convolution.h"
+#include "tessera/sparse/sparse.h"
 
 namespace {
 
@@ -38,6 +42,40 @@ Array numbers(Shape shape) {
 // Returns x[::step] along an axis.
 Array every(const Array& x, int axis, std::int64_t step) {
   return x.slice(axis, 0, x.shape()[static_cast<std::size_t>(axis)], step);
+}
+
+// A sparse matrix with the columns that `columns_of` returns for each row, and random values.
+sparse::Csr sparse_matrix(std::int32_t rows, DType dtype,
+                          const std::function<std::vector<std::int32_t>(std::int32_t)>& columns_of) {
+  std::vector<std::int32_t> columns, offsets{0};
+  for (std::int32_t i = 0; i < rows; ++i) {
+    const auto of_row = columns_of(i);
+    columns.insert(columns.end(), of_row.begin(), of_row.end());
+    offsets.push_back(static_cast<std::int32_t>(columns.size()));
+  }
+  return {numbers({std::ssize(columns)}).astype(dtype), Array::from(columns), Array::from(offsets), {rows, rows}};
+}
+// The 5-point Laplacian of 1000 x 1000 points.
+sparse::Csr laplacian(DType dtype) {
+  constexpr std::int32_t n = 1000;
+  return sparse_matrix(n * n, dtype, [](std::int32_t i) {
+    std::vector<std::int32_t> out;
+    if (i >= n) out.push_back(i - n);
+    if (i % n > 0) out.push_back(i - 1);
+    out.push_back(i);
+    if (i % n < n - 1) out.push_back(i + 1);
+    if (i < n * n - n) out.push_back(i + n);
+    return out;
+  });
+}
+sparse::Csr random_matrix(std::int32_t n, int each, DType dtype) {
+  std::mt19937 engine(1);
+  return sparse_matrix(n, dtype, [&](std::int32_t) {
+    std::vector<std::int32_t> out;
+    for (int k = 0; k < each; ++k) out.push_back(std::uniform_int_distribution<std::int32_t>(0, n - 1)(engine));
+    std::ranges::sort(out);
+    return out;
+  });
 }
 
 std::map<std::string, std::function<Array()>> operations() {
@@ -185,6 +223,26 @@ std::map<std::string, std::function<Array()>> operations() {
     re.eval(), im.eval();
     out["fft2_512x512_" + std::string(dtype_name(dtype))] = [=] { return fft::fft2(Complex(re, im)).real; };
   }
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const auto add = [&](const std::string& name, const std::function<sparse::Csr()>& make) {
+      // The matrix is made when it is first used.
+      const auto known = std::make_shared<std::optional<sparse::Csr>>();
+      const auto matrix = [=]() -> const sparse::Csr& { return *known ? **known : known->emplace(make()); };
+      const std::string of = "_" + name + "_" + std::string(dtype_name(dtype));
+      for (const std::int64_t width : {1, 16}) {
+        const auto dense = std::make_shared<std::optional<Array>>();
+        out["sparse_product_" + std::to_string(width) + of] = [=] {
+          if (!*dense) *dense = numbers({matrix().shape[1], width}).astype(dtype).eval();
+          return matmul(matrix(), **dense);
+        };
+      }
+      out["sparse_transpose" + of] = [=] { return transpose(matrix()).values; };
+      out["sparse_to_csr" + of] = [=] { return to_csr(transpose(to_coo(matrix()))).values; };
+    };
+    add("laplacian", [=] { return laplacian(dtype); });
+    add("random", [=] { return random_matrix(100000, 20, dtype); });
+    add("long_rows", [=] { return random_matrix(10000, 300, dtype); });
+  }
   out["flip_of_1000x1000"] = [=] { return flip(m); };
   out["flip_rows_of_1000x1000"] = [=] { return flip(m, {0}); };
   return out;
@@ -211,7 +269,7 @@ int main(int argc, char** argv) try {
     double spent = 0;
     long times = 0;
     do {
-      const int together = name.starts_with("linalg") ? 1 : 4;
+      const int together = name.starts_with("linalg") || name.starts_with("sparse") ? 1 : 4;
       for (int i = 0; i < together; ++i, ++times) operation().eval();
       spent = now() - start;
     } while (spent < milliseconds * 1000);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Times array operations in Tessera and NumPy alternately, with one thread: slices, reductions, linear algebra and more.
-Fourier transforms are compared with SciPy.
+Fourier transforms and sparse matrices are compared with SciPy.
 
 usage: tools/compare_array_times_with_numpy.py [--only TEXT] [--rounds N] [--limit RATIO] ARRAY_TIMES
 
@@ -19,10 +19,24 @@ import time
 os.environ["OMP_NUM_THREADS"] = "1"
 import numpy as np
 import scipy.fft
+import scipy.sparse
 
 
 def numbers(*shape):
     return np.random.default_rng(1).uniform(-1, 1, shape).astype(np.float32)
+
+
+def laplacian(dtype, n=1000):
+    side = [np.ones(n * n, dtype) for _ in range(5)]
+    side[1][n - 1::n] = side[3][::n] = 0  # no neighbours beyond the ends of a row
+    matrix = scipy.sparse.diags_array(side, offsets=[-n, -1, 0, 1, n], shape=(n * n, n * n)).tocsr()
+    matrix.eliminate_zeros()
+    return matrix.astype(dtype)
+
+
+def random_matrix(n, each, dtype):
+    columns = np.sort(np.random.default_rng(1).integers(0, n, (n, each), np.int32), 1).ravel()
+    return scipy.sparse.csr_array((numbers(n * each).astype(dtype), columns, np.arange(n + 1, dtype=np.int32) * each), (n, n))
 
 
 def operations():
@@ -134,6 +148,15 @@ def operations():
         add("columns_of_256", (256, 1024), 0)
         square = (numbers(512, 512) + 1j * numbers(512, 512)).astype(np.complex64 if name == "f32" else np.complex128)
         out[f"fft2_512x512_{name}"] = lambda square=square: scipy.fft.fft2(square)
+    for dtype, name in ((np.float32, "f32"), (np.float64, "f64")):
+        for of, a in (("laplacian", laplacian(dtype)), ("random", random_matrix(100000, 20, dtype)),
+                      ("long_rows", random_matrix(10000, 300, dtype))):
+            for width in (1, 16):
+                x = numbers(a.shape[1], width).astype(dtype)
+                x = x[:, 0].copy() if width == 1 else x
+                out[f"sparse_product_{width}_{of}_{name}"] = lambda a=a, x=x: a @ x
+            out[f"sparse_transpose_{of}_{name}"] = lambda a=a: a.T.tocsr()
+            out[f"sparse_to_csr_{of}_{name}"] = lambda a=a: a.tocoo().T.tocsr()
     mask2 = m > 0
     out["nonzero_of_1000x1000"] = lambda: np.nonzero(mask2)
     out["flip_of_1000x1000"] = lambda: np.flip(m).copy()
@@ -168,7 +191,7 @@ def main():
             continue
         pairs = []
         for turn in range(options.rounds + 1):
-            theirs = timed(operation, 8, 1 if name.startswith("linalg") else 4)
+            theirs = timed(operation, 8, 1 if name.startswith(("linalg", "sparse")) else 4)
             ours.stdin.write(f"{name} 8\n")
             ours.stdin.flush()
             pairs.append((theirs, float(ours.stdout.readline())))
