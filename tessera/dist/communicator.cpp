@@ -83,6 +83,7 @@ Communicator::Communicator(Callback<std::unique_ptr<Transport>()> open)
   }
   const std::lock_guard held(communicators->lock);
   communicators->all.push_back(this);
+  const os::ForkGuard guard;
   static const int registered = std::atexit(&Communicator::end_all);
   static_cast<void>(registered);
 }

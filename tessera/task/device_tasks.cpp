@@ -174,8 +174,11 @@ std::vector<DeviceTasks*> DeviceTasks::all() {
 }
 
 void tracing::at_exit() {
-  static const int registered = std::atexit(end_tasks);
-  static_cast<void>(registered);
+  {
+    const os::ForkGuard guard;
+    static const int registered = std::atexit(end_tasks);
+    static_cast<void>(registered);
+  }
   os::at_main_thread_exit(end_tasks_of_drivers);
 }
 

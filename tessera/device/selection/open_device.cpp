@@ -257,7 +257,10 @@ OpenDevice& open_now(Device device) {
   }
   open->ordinal = table.count.fetch_add(1);
   // Registered after the driver's library was loaded, so that our handler runs before those of the driver.
-  std::atexit(drain_at_exit);
+  {
+    const os::ForkGuard guard;  // a child could not register anything if atexit was running in another thread
+    std::atexit(drain_at_exit);
+  }
   os::at_main_thread_exit(drain_at_main_end);
   open->before = table.newest.load(std::memory_order_relaxed);
   while (!table.newest.compare_exchange_weak(open->before, open.get(), std::memory_order_release)) {}
