@@ -187,7 +187,7 @@ inline constexpr FolderCase folder_cases[] = {
       "num_kv_shared_layers":3,"use_double_wide_mlp":true,"hidden_size_per_layer_input":16,
       "final_logit_softcapping":30.0,"tie_word_embeddings":true,"layer_types":["sliding_attention","full_attention",
       "sliding_attention","full_attention","sliding_attention","sliding_attention","full_attention"],
-      "per_layer_config":{"1":{"head_dim":32},"3":{"head_dim":32},"6":{"head_dim":32,"num_key_value_heads":2}},
+      "per_layer_config":{"01":{"head_dim":32},"3":{"head_dim":32},"6":{"head_dim":32,"num_key_value_heads":2}},
       "rope_parameters":{"full_attention":{"rope_type":"proportional","rope_theta":1000000.0,
       "partial_rotary_factor":0.25},"sliding_attention":{"rope_type":"default","rope_theta":10000.0}}})"},
     {"Gemma 4, experts", "Gemma4", R"({"head_dim":16,"global_head_dim":32,"sliding_window":8,"intermediate_size":64,

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 #include <vector>
 
@@ -172,9 +173,10 @@ void add_varied_layers(const JsonObject& c, const std::vector<bool>& windowed, c
   if (const auto each = c.object("per_layer_config")) {
     for (const auto& [number, value] : each->value().items()) {
       const JsonObject layer = each->within(value, number);
-      std::size_t i = 0;
-      while (i < windowed.size() && std::to_string(i) != number) ++i;
-      if (i == windowed.size()) each->bad(number, fmt::format("expected the number of a layer below {}", s.layers));
+      std::size_t i = windowed.size();  // transformers writes numbers with leading zeros
+      const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), i);
+      if (error != std::errc() || end != number.data() + number.size() || i >= windowed.size())
+        each->bad(number, fmt::format("expected the number of a layer below {}", s.layers));
       for (const auto& [key, ignored] : layer.value().items())
         if (key != "head_dim" && key != "num_key_value_heads")
           layer.bad(key, "a value of its own for a layer is not supported");

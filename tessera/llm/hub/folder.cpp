@@ -83,6 +83,7 @@ GgufFile Folder::open(const std::string& path, std::optional<GgmlType> weights) 
   const TokenizerFiles files{.tokenizer = JsonObject::read(path + "/tokenizer.json", max_tokenizer_bytes),
                              .settings = JsonObject::read_if_exists(path + "/tokenizer_config.json"),
                              .config = config,
+                             .whole = whole,
                              .generation = JsonObject::read_if_exists(path + "/generation_config.json")};
   Metadata metadata;
   const bool is_encoder = find_encoder_architecture(family.architecture) != nullptr;

@@ -24,6 +24,9 @@ class RopeReader {
 
   ComputedTensors read() {
     std::optional<JsonObject> global = config_.object("rope_parameters");
+    if (family_.architecture == "mistral3" && !global && !config_.object("rope_scaling"))
+      config_.bad("rope_parameters",
+                  "the key is missing");            // the default of transformers is not the same in all versions
     if (global && global->has("full_attention")) {  // one entry for each kind of layer
       const auto local = global->object("sliding_attention");
       global = global->object("full_attention");
@@ -36,7 +39,10 @@ class RopeReader {
     const JsonObject& r = global ? *global : config_;
     // `rope_type` of config.json itself would have no meaning.
     const std::string type = global ? type_of(r) : kind_.varied_layers ? "proportional" : "default";
-    base_ = r.number_or("rope_theta", config_.number_or("rope_theta", family_.rope_base));
+    // The defaults of Gemma 4 apply only if all parameters are missing.
+    is_default_ = !(kind_.varied_layers && global);
+    base_ = is_default_ ? r.number_or("rope_theta", config_.number_or("rope_theta", family_.rope_base))
+                        : r.number("rope_theta");
     if (!(base_ >= 1)) r.bad("rope_theta", fmt::format("{} is less than 1", base_));
     to_.set_number(key("freq_base"), base_);
     add_dimensions(r, type == "proportional");
@@ -61,7 +67,10 @@ class RopeReader {
   /// If `proportional`, the frequencies are those of whole heads, and only the first pairs are rotated (Gemma 4).
   void add_dimensions(const JsonObject& r, bool proportional) {
     const double part =
-        r.number_or("partial_rotary_factor", config_.number_or("partial_rotary_factor", family_.rotary_part));
+        !is_default_ && !proportional
+            ? 1
+            : r.number_or("partial_rotary_factor",
+                          is_default_ ? config_.number_or("partial_rotary_factor", family_.rotary_part) : 1);
     if (!(part > 0 && part <= 1)) r.bad("partial_rotary_factor", fmt::format("{} is not between 0 and 1", part));
     dimensions_ = static_cast<std::int64_t>(static_cast<double>(shape_.head_size) * part);
     if (proportional) {
@@ -178,6 +187,7 @@ class RopeReader {
   const ModelShape& shape_;
   Metadata& to_;
   double base_ = 0;
+  bool is_default_ = true;  ///< values that are missing have the family's defaults
   std::int64_t dimensions_ = 0;
   ComputedTensors tensors_;
 };

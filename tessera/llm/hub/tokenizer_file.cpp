@@ -272,10 +272,11 @@ class TokenizerReader {
       types_[static_cast<std::size_t>(*unknown)] = TokenType::unknown;
     }
     std::vector<std::int64_t> ends = ids_of(files_.generation, "eos_token_id");
-    if (ends.empty()) ends = ids_of(files_.config, "eos_token_id");
+    for (const JsonObject* config : {&files_.config, &files_.whole})
+      if (ends.empty()) ends = ids_of(*config, "eos_token_id");
     auto bos = named("bos_token"), eos = named("eos_token");
-    if (!bos)
-      if (const auto ids = ids_of(files_.config, "bos_token_id"); !ids.empty()) bos = ids.front();
+    for (const JsonObject* config : {&files_.config, &files_.whole})
+      if (const auto ids = ids_of(*config, "bos_token_id"); !bos && !ids.empty()) bos = ids.front();
     if (!eos && !ends.empty()) eos = ends.front();
     std::optional<std::int64_t> before, after;
     bool found = false;

@@ -11,7 +11,9 @@ namespace tessera::hub {
 /// The files of a folder that describe its tokenizer. `settings` is tokenizer_config.json; it and `generation` may be
 /// empty.
 struct TokenizerFiles {
-  JsonObject tokenizer, settings, config, generation;
+  JsonObject tokenizer, settings, config;
+  JsonObject whole;  ///< config.json, of which `config` is a part in models of images
+  JsonObject generation;
 };
 
 /// Adds the vocabulary, the merges and the special tokens as `tokenizer.ggml.*`, so that `Tokenizer` returns the same
