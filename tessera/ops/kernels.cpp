@@ -78,6 +78,8 @@ std::optional<LinearPanelSpec> choose_linear_panel(const Tiles& tiles, const Wei
   // the sums fit in the L2 cache.
   s.tiles = (quantised ? 512 : 128) / s.tokens, s.depth = quantised ? 8 : 128;
   s.together = !quantised && many_registers ? 2 : 1;
+  while (linear_panel_shared_bytes(s) > tiles.shared_bytes && s.tiles > 1) s.tiles /= 2;
+  if (linear_panel_shared_bytes(s) > tiles.shared_bytes) return {};
   return s;
 }
 

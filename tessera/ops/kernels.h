@@ -203,6 +203,7 @@ struct DequantiseSpec {
 };
 ir::Function trace_linear(const LinearSpec& spec);
 ir::Function trace_linear_panel(const LinearPanelSpec& spec);
+std::uint64_t linear_panel_shared_bytes(const LinearPanelSpec& spec);
 /// The dtype of the scales of a packed weight.
 DType scale_dtype(const Tiles& tiles, WeightFormat format);
 /// True if products multiply signed bytes, which CPUs without VNNI do faster.

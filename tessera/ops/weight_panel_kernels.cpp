@@ -7,6 +7,13 @@
 
 namespace tessera::ops {
 
+std::uint64_t linear_panel_shared_bytes(const LinearPanelSpec& spec) {
+  const WeightLayout& f = layout_of(spec.weight.format);
+  const std::uint64_t step = f.quantised() ? 8 + static_cast<std::uint64_t>(f.part_scales()) : 1;  // words of a row
+  return sizeof(float) * spec.groups * spec.weight.group *
+         (spec.depth * step + std::uint64_t{spec.tiles} * spec.tokens);
+}
+
 ir::Function trace_linear_panel(const LinearPanelSpec& spec) {
   const int lanes = static_cast<int>(spec.weight.group), tokens = static_cast<int>(spec.tokens),
             depth = static_cast<int>(spec.depth), together = static_cast<int>(spec.together);

@@ -239,15 +239,20 @@ TEST_P(OnEveryDevice, QuantisedActivationsAreIdenticalInAllKernelForms) {
 }
 
 // Products with many tokens match products with each token separately, for every kernel. Tests several groups of rows
-// and (with few rows, which CPUs divide by tokens) several blocks of tokens, the last of which are incomplete, and rows
-// whose length is not a multiple of a panel.
+// and (with few rows, which CPUs divide by tokens, or many tokens) several blocks of tokens, the last of which are
+// incomplete, and rows whose length is not a multiple of a panel.
 TEST_P(OnEveryDevice, ManyTokensMatchSingleTokens) {
-  for (const std::int64_t rows : {77, 13})
+  struct Size {
+    std::int64_t rows, tokens;
+  };
+  for (const Size size : {Size{77, 131}, {13, 131}, {77, 1029}})
     for (const Case& c : cases) {
+      const std::int64_t rows = size.rows, tokens = size.tokens;
+      if (tokens > 131 && (c.type != GgmlType::iq3_s || GetParam().backend != Backend::cpu)) continue;
       const WeightFormat format = *weight_format(c.type);
       const GgmlTypeInfo& info = *ggml_type_info(c.type);
       const auto data = blocks_of(c.type);
-      const std::int64_t columns = info.block == 256 ? 768 : 160, tokens = 131;
+      const std::int64_t columns = info.block == 256 ? 768 : 160;
       const std::size_t bytes = static_cast<std::size_t>(rows * columns) / info.block * info.bytes;
       const Weight w = Weight::pack(format, std::span(data).first(bytes), rows, columns, GetParam());
       std::vector<float> x(static_cast<std::size_t>(tokens * columns));
@@ -260,7 +265,8 @@ TEST_P(OnEveryDevice, ManyTokensMatchSingleTokens) {
             .to_vector<float>();
       };
       const std::vector<float> all = product(0, tokens);
-      for (std::int64_t token : {0, 7, 8, 126, 127, 128, 130}) {
+      for (std::int64_t token : {0, 7, 8, 126, 127, 128, 130, 511, 512, 1023, 1024, 1028}) {
+        if (token >= tokens) continue;
         const std::vector<float> one = product(token, 1);
         double largest = 0, apart = 0;
         for (std::size_t i = 0; i < one.size(); ++i) {
