@@ -83,16 +83,21 @@ Array outside(const Array& indices, std::int64_t extent) {
   return (wide < 0) | (wide >= extent);
 }
 
+constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+
+void require_sortable(const char* operation, std::int64_t extent, std::int64_t entries) {
+  if (extent > most || entries > most)
+    fail<ShapeError>({.operation = operation,
+                      .with = {{"extent", std::to_string(extent)}, {"entries", std::to_string(entries)}},
+                      .wrong = "the sparse matrix has more than 2^31 - 1 rows, columns or entries"});
+}
+
 /// Sorts entries by their indices, and those with the same index by their position. Indices that are out of range
 /// become `extent`.
 detail::SortedKeys sorted_by(const char* operation, const Array& indices, std::int64_t extent) {
-  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
-  if (extent > most || indices.size() > most)
-    fail<ShapeError>({.operation = operation,
-                      .with = {{"extent", std::to_string(extent)}, {"entries", std::to_string(indices.size())}},
-                      .wrong = "the sparse matrix has more than 2^31 - 1 rows, columns or entries"});
+  require_sortable(operation, extent, indices.size());
   const Array keys = where(outside(indices, extent), extent, indices).astype(DType::u32).as_contiguous();
-  return detail::radix_sort_keys(keys, std::bit_width(static_cast<std::uint64_t>(extent)));
+  return detail::radix_sort_keys(keys, std::max(1, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(extent)))));
 }
 
 /// The position of each entry in the matrix as an array, or -1 if it is outside.
@@ -244,9 +249,9 @@ Csr to_csr(const Array& dense) {
     fail<ShapeError>({.operation = "sparse::to_csr",
                       .with = {{"shape", to_string(dense.shape())}},
                       .wrong = "the array is not a matrix"});
-  const std::vector<Array> at = nonzero(detail::without_history(dense));
   const std::int64_t rows = dense.shape(0), columns = dense.shape(1);
-  constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+  require_sortable("sparse::to_csr", rows, 0);
+  const std::vector<Array> at = nonzero(detail::without_history(dense));
   const DType index = std::max({rows, columns, at[0].size()}) <= most ? DType::i32 : DType::i64;
   return {take(dense.reshape({dense.size()}), at[0] * columns + at[1]), at[1].astype(index),
           launch_offsets(at[0].astype(DType::u32), rows, index), dense.shape()};

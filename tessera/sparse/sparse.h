@@ -8,7 +8,8 @@
 // ShapeError, DtypeError or DeviceError if the parts of a matrix do not match each other or the operands do not match.
 //
 // Indices are not read when a matrix is constructed: check_indices() does that. Without it, entries outside the matrix
-// are multiplied by zero or ignored, and no memory outside the arrays is read.
+// are multiplied by zero or ignored, and no memory outside the arrays is read. If offsets do not ascend, the rows to
+// which entries belong are unspecified.
 #pragma once
 
 #include <tuple>
@@ -82,14 +83,15 @@ void check_indices(const Coo& a);
 
 /// Sorts the entries by row and column, and adds those at the same place in the order in which they occur. Calls
 /// check_indices, and blocks until the number of different places is known on the host. Throws ShapeError if the shape
-/// or the number of entries exceeds 2^31 - 1.
+/// or the number of entries exceeds 2^31 - 1, or if there are more than 2^30 entries and some are at the same place.
 Csr to_csr(const Coo& a);
 /// The elements of a matrix that are not zero. Blocks until their number is known on the host. Indices are i32 if
-/// possible.
+/// possible. Throws ShapeError if there are more than 2^31 - 1 rows.
 Csr to_csr(const Array& dense);
 /// The same entries with the row of each.
 Coo to_coo(const Csr& a);
 /// The matrix as an array (rows, columns). Entries at the same place are added, in the order in which they occur.
+/// Throws ShapeError if it has more than 2^30 elements.
 Array to_dense(const Csr& a);
 Array to_dense(const Coo& a);
 /// The transposed matrix. The entries of each row are ordered by column. Sorts the entries by column, which takes much

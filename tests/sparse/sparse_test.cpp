@@ -318,6 +318,8 @@ TEST_P(Sparse, IndicesOutsideAreNotRead) {
                  Array::from({std::int64_t{0}, std::int64_t{2}}),
                  {1, 2}};
   EXPECT_EQ(numbers_of(matmul(wide, Array::from({1.f, 10.f}))), (Numbers{10}));
+  const Csr without_columns{Array::ones({1}), Array::from({0}), Array::from({0, 1}), {1, 0}};
+  EXPECT_EQ(transpose(without_columns).shape, (Shape{0, 1}));
 }
 
 TEST_P(Sparse, MatricesAreStructuresOfArrays) {
