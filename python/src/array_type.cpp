@@ -122,7 +122,9 @@ Array differs_in_sign(const Array& remainder, const ArrayOperand& divisor) {
 /// Python's remainder, which has the sign of the divisor.
 Array floor_remainder(const ArrayOperand& a, const ArrayOperand& b) {
   const Array r = a % b, result = where(differs_in_sign(r, b), r + b, r);
-  return is_float(r.dtype()) ? where(r == 0, copysign(r, b), result) : result;
+  // A zero gets the sign of the divisor, except in gradients: copysign has other derivatives.
+  if (!is_float(r.dtype()) || r.has_history()) return result;
+  return where(r == 0, copysign(r, b), result);
 }
 /// Python's floor division.
 Array floor_divide(const ArrayOperand& a, const ArrayOperand& b) {

@@ -402,6 +402,10 @@ class Functions(unittest.TestCase):
         close(self, ts.nextafter(ts.asarray(b), 0.5), np.nextafter(b, 0.5), 0)
         close(self, ts.where(ts.asarray(b) > 0, ts.asarray(b), 0.0), np.where(b > 0, b, 0))
 
+    def test_gradient_of_remainders_at_multiples(self):
+        slopes = ts.grad(lambda x: ts.sum(x % 1.0))(ts.asarray([0.0, 0.5, 1.0]))
+        self.assertEqual(slopes.tolist(), [1, 1, 1])
+
     def test_inverse_hyperbolic_functions_of_extreme_numbers(self):
         for name, tolerance in [("float16", 2e-3), ("float32", 1e-6), ("float64", 1e-14)]:
             largest = ts.finfo(getattr(ts, name)).max
