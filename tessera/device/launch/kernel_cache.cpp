@@ -17,6 +17,7 @@
 #include "tessera/base/sha256.h"
 #include "tessera/device/discovery/probe_results.h"
 #include "tessera/device/discovery/store.h"
+#include "tessera/device/discovery/verify_device.h"
 #include "tessera/device/launch/kernel_pack.h"
 #include "tessera/device/placement/dry_run.h"
 #include "tessera/device/selection/open_device.h"
@@ -216,7 +217,9 @@ void require_compiler(DriverDevice& device, const CompileRequest& request) {
   const Device here = device.info().device;
   const KernelPack* const pack = pack_in_use();
   const std::string target = loads == nullptr ? "" : loads->pack_target();
-  const bool forbidden = !settings().compile && holds_data(here) && !is_reference(here.backend);
+  bool forbidden = !settings().compile && holds_data(here) && !is_reference(here.backend);
+  // Without the module and a target, the cpu device interprets kernels.
+  if (forbidden && loads != nullptr && target.empty() && !loads->why_not_compiled().empty()) forbidden = false;
   std::string why = forbidden ? "TESSERA_COMPILE=0 forbids compiling it" : "";
   if (!forbidden && pack != nullptr && !target.empty()) why = loads->why_not_compiled();
   if (why.empty()) return;
@@ -290,9 +293,16 @@ std::vector<std::unique_ptr<LoadedKernel>> load_from_pack(DriverDevice& device,
   auto* const loads = dynamic_cast<LoadsPacks*>(&device);
   const std::string target = pack == nullptr || loads == nullptr ? "" : loads->pack_target();
   if (target.empty()) {
-    if (pack != nullptr && loads != nullptr && counters.unpacked.fetch_add(requests.size()) == 0)
-      logging::warn(fmt::format("{}: the pack {} has no target for this device; its targets are {}",
-                                to_string(device.info().device), pack->file(), pack->target_names(", ")));
+    // The trial of a device that is then not used is no reason for a warning.
+    const bool matters =
+        pack != nullptr && loads != nullptr && std::ranges::any_of(requests, [](const CompileRequest& r) {
+          return !r.function->name.starts_with(verify_kernel_name);
+        });
+    if (matters && counters.unpacked.fetch_add(requests.size()) == 0)
+      logging::warn(fmt::format(
+          "{}: the pack {} has no target for this device, so its kernels are {}; its targets are {}",
+          to_string(device.info().device), pack->file(),
+          loads->why_not_compiled().empty() ? "compiled" : "interpreted, which is slow", pack->target_names(", ")));
     return out;
   }
   for (std::size_t i = 0; i < requests.size(); ++i) {
