@@ -63,10 +63,10 @@ tessera_status tessera_kernel_launch(const tessera_kernel* kernel, const uint64_
     const char* const self = "tessera_kernel_launch";
     const Kernel& k = kernel_of(self, kernel);
     required(self, "shape", shape);
-    if (shape[0] > 0 && (shape[1] == 0 || shape[2] == 0))
+    if (shape[0] > 0 && shape[1] == 0 && shape[2] == 0)  // {n}, whose other elements are 0 in C
       fail<ArgumentError>({.operation = self,
                            .with = {{"shape", fmt::format("{} x {} x {}", shape[0], shape[1], shape[2])}},
-                           .wrong = "a dimension has the size 0",
+                           .wrong = "the second and the third dimension have the size 0",
                            .remedy = "Use 1 for dimensions that the kernel does not have: {4, 1, 1}"});
     const auto given = required_span(self, "arguments", arguments, count);
     const auto& params = k.function().params;

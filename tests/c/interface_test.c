@@ -446,7 +446,7 @@ static void kernels(void) {
   FAILS(tessera_kernel_launch(kernel, threads, arguments, 3), TESSERA_KERNEL_ERROR, "arguments");
   FAILS(tessera_kernel_launch(kernel, NULL, arguments, 4), TESSERA_ARGUMENT_ERROR, "'shape' is NULL");
   const uint64_t flat[3] = {4};
-  FAILS(tessera_kernel_launch(kernel, flat, arguments, 4), TESSERA_ARGUMENT_ERROR, "a dimension has the size 0");
+  FAILS(tessera_kernel_launch(kernel, flat, arguments, 4), TESSERA_ARGUMENT_ERROR, "third dimension have the size 0");
   const tessera_array* swapped[] = {x, y, y, n};
   FAILS(tessera_kernel_launch(kernel, threads, swapped, 4), TESSERA_KERNEL_ERROR, "the parameter is a scalar");
   swapped[1] = a, swapped[2] = a;
