@@ -26,7 +26,7 @@ using namespace tessera::test;
 
 namespace {
 
-constexpr const char* old_text = "what was there before\n";
+constexpr const char* old_text = R"([{"role":"user","content":"old"}])";
 const char* const csv_lines = "step,loss\n1,0.5\n2,0.25\n3,0.125\n";
 
 bool is_json(const std::string& text) { return nlohmann::json::accept(text); }
