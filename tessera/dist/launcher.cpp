@@ -83,7 +83,7 @@ void check_parent() {
   const auto ancestors = os::ancestor_programs(1);
   if (ancestors.empty()) return;
   const std::string parent = ancestors.front().filename().string();
-  for (const char* prefix : {"mpirun", "mpiexec", "orterun", "orted", "prterun", "prted", "hydra_pmi_proxy"})
+  for (const char* prefix : {"mpirun", "mpiexec", "orterun", "orted", "prte", "hydra_pmi_proxy"})
     if (parent.starts_with(prefix))
       fail<ConnectionError>({.operation = "World",
                              .wrong = fmt::format("{} started this process, but the environment contains none of its "
