@@ -11,6 +11,7 @@
 #include "tessera/array/dlpack.h"
 #include "tessera/array/functions.h"
 #include "tessera/array/generator.h"
+#include "tessera/array/index.h"
 #include "tessera/array/move.h"
 #include "tessera/array/npy.h"
 #include "tessera/array/observer.h"

@@ -4,9 +4,11 @@
 
 #include <structmember.h>
 
+#include <algorithm>
 #include <new>
 
 #include "tessera/array/functions.h"
+#include "tessera/array/index.h"
 #include "tessera/base/error.h"
 
 namespace tessera::python {
@@ -195,110 +197,47 @@ py::object item(const Array& a) {
 
 // Indexing.
 
-/// Converts one element of an index. Returns false if it is an array or a list.
-bool basic_index(PyObject* object, std::vector<named::Index>& out) {
-  using Kind = named::Index::Kind;
-  if (object == Py_Ellipsis) {
-    out.push_back({.kind = Kind::ellipsis});
-  } else if (object == Py_None) {
-    out.push_back({.kind = Kind::new_axis});
-  } else if (PySlice_Check(object)) {
-    const auto* slice = reinterpret_cast<PySliceObject*>(object);
+/// Converts one element of an index.
+AxisIndex index_of(PyObject* object) {
+  if (object == Py_Ellipsis) return Ellipsis{};
+  if (object == Py_None) return NewAxis{};
+  if (PySlice_Check(object)) {
+    const auto* s = reinterpret_cast<PySliceObject*>(object);
     const auto bound = [](PyObject* o) -> std::optional<std::int64_t> {
       if (o == Py_None) return std::nullopt;
       return py::handle(o).attr("__index__")().cast<std::int64_t>();
     };
-    out.push_back({.kind = Kind::slice,
-                   .begin = bound(slice->start),
-                   .end = bound(slice->stop),
-                   .step = bound(slice->step).value_or(1)});
-  } else if (PyIndex_Check(object) && !PyBool_Check(object) && array_or_null(object) == nullptr) {
-    const Py_ssize_t at = PyNumber_AsSsize_t(object, PyExc_IndexError);
-    if (at == -1 && PyErr_Occurred()) throw py::error_already_set();
-    out.push_back({.begin = at});
-  } else {
-    return false;
+    return Slice{bound(s->start), bound(s->stop), bound(s->step).value_or(1)};
   }
-  return true;
+  if (const Array* array = array_or_null(object)) return *array;
+  if (!PyIndex_Check(object) || PyBool_Check(object))
+    throw py::type_error("an index must be integers, slices, None, '...' and arrays of integers or bools, not " +
+                         std::string(Py_TYPE(object)->tp_name));
+  const Py_ssize_t at = PyNumber_AsSsize_t(object, PyExc_IndexError);
+  if (at == -1 && PyErr_Occurred()) throw py::error_already_set();
+  return at;
 }
-std::vector<named::Index> basic_indices(PyObject* key) {
-  std::vector<named::Index> out;
-  const auto add = [&](PyObject* object) {
-    if (!basic_index(object, out))
-      throw py::type_error(
-          "an index must be integers, slices, None and '...', a single array of bools or integers, or (for reading) an "
-          "integer or array of integers for each axis, not " +
-          std::string(Py_TYPE(object)->tp_name));
-  };
+std::vector<AxisIndex> indices_of(PyObject* key) {
+  std::vector<AxisIndex> out;
   if (!PyTuple_Check(key)) {
-    add(key);
+    out.push_back(index_of(key));
   } else {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) add(PyTuple_GET_ITEM(key, i));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) out.push_back(index_of(PyTuple_GET_ITEM(key, i)));
   }
   return out;
-}
-/// Positions from the end become positions from the begin.
-Array from_begin(const Array& positions, std::int64_t extent) {
-  if (!is_signed_int(positions.dtype())) return positions;
-  const Array wide = positions.astype(DType::i64);  // a small dtype may not hold the extent
-  return where(wide < 0, wide + extent, wide);
-}
-
-/// Converts an index of integers and arrays of integers, one per axis. Returns nullopt if it has no array.
-std::optional<std::vector<named::Operand>> positions_of(PyObject* key, int rank) {
-  if (!PyTuple_Check(key) || PyTuple_GET_SIZE(key) != rank) return std::nullopt;
-  bool has_array = false;
-  for (Py_ssize_t i = 0; i < rank; ++i) has_array |= array_or_null(PyTuple_GET_ITEM(key, i)) != nullptr;
-  if (!has_array) return std::nullopt;
-  std::vector<named::Operand> out;
-  for (Py_ssize_t i = 0; i < rank; ++i) {
-    PyObject* const given = PyTuple_GET_ITEM(key, i);
-    std::vector<named::Index> at;
-    if (const Array* by = array_or_null(given); by != nullptr && is_int(by->dtype())) {
-      out.emplace_back(*by);
-    } else if (basic_index(given, at) && at[0].kind == named::Index::Kind::at) {
-      out.emplace_back(*at[0].begin);
-    } else {
-      return std::nullopt;
-    }
-  }
-  return out;
-}
-/// The elements at positions, one per axis, which are broadcast. An element that is out of range is 0.
-Array elements_at(const Array& a, const std::vector<named::Operand>& positions) {
-  Array position = Array::full({}, 0, DType::i64, a.device());
-  Array rest = a;  // the axes that are indexed by arrays
-  for (const named::Operand& p : positions)
-    if (const auto* at = std::get_if<std::int64_t>(&p))
-      rest = rest.select(static_cast<int>(&p - positions.data()) - (a.rank() - rest.rank()), *at);
-  int axis = 0;
-  for (const named::Operand& p : positions) {
-    const auto* by = std::get_if<Array>(&p);
-    if (by == nullptr) continue;
-    const std::int64_t n = rest.shape(axis++);
-    const Array from = from_begin(*by, n).astype(DType::i64);
-    // take() reads 0 at -1.
-    position = where((from >= 0) & (from < n) & (position >= 0), position * n + from, -1);
-  }
-  return take(rest.reshape({rest.size()}), position, 0);
 }
 
 PyObject* get_item(PyObject* self, PyObject* key) noexcept {
   return guarded([&] {
     const Array a = self_of(self);
-    if (PyTuple_Check(key) && PyTuple_GET_SIZE(key) == 1 && array_or_null(PyTuple_GET_ITEM(key, 0)) != nullptr)
-      key = PyTuple_GET_ITEM(key, 0);
-    if (const Array* index = array_or_null(key)) {
-      const Array by = *index;
-      if (by.dtype() == DType::boolean) return new_array(without_gil([&] { return masked_select(a, by); }));
-      if (a.rank() == 0)
-        fail<ShapeError>({.operation = "index", .wrong = "an array without axes cannot be indexed by an array"});
-      return new_array(may_wait([&] { return take(a, from_begin(by, a.shape(0)), 0); }));
-    }
-    if (const auto positions = positions_of(key, a.rank()))
-      return new_array(may_wait([&] { return elements_at(a, *positions); }));
-    const std::vector<named::Index> indices = basic_indices(key);
-    return new_array(may_wait([&] { return named::index(a, indices); }));
+    const std::vector<AxisIndex> indices = indices_of(key);
+    const auto is_mask = [](const AxisIndex& i) {
+      const auto* array = std::get_if<Array>(&i);
+      return array != nullptr && array->dtype() == DType::boolean;
+    };
+    // A mask waits for the device.
+    if (std::ranges::any_of(indices, is_mask)) return new_array(without_gil([&] { return index(a, indices); }));
+    return new_array(may_wait([&] { return index(a, indices); }));
   });
 }
 int set_item(PyObject* self, PyObject* key, PyObject* value) noexcept {
@@ -311,22 +250,8 @@ int set_item(PyObject* self, PyObject* key, PyObject* value) noexcept {
       throw py::type_error("the value must be an array or a number, not " + std::string(Py_TYPE(value)->tp_name));
     }
     const Array values = named::array_of(*operand, a.dtype(), a.device());
-    const Array* by = array_or_null(key);
-    if (by == nullptr) {
-      const std::vector<named::Index> indices = basic_indices(key);
-      may_wait([&] { named::index(a, indices).assign(values); });
-    } else if (by->dtype() == DType::boolean) {
-      if (values.size() != 1)
-        fail<ArgumentError>({.operation = "index",
-                             .with = {{"shape", to_string(values.shape())}},
-                             .wrong = "assignment by a mask takes one number",
-                             .remedy = "For an array of values, use tessera.where"});
-      Array mask = *by;
-      while (mask.rank() < a.rank()) mask = mask.unsqueeze(mask.rank());
-      may_wait([&] { a.assign(where(mask, values.reshape({}).astype(a.dtype()), a)); });
-    } else {
-      may_wait([&] { a.assign(scatter(a, from_begin(*by, a.shape(0)), values, 0)); });
-    }
+    const std::vector<AxisIndex> indices = indices_of(key);
+    may_wait([&] { index_assign(a, indices, values); });
     return Py_None;
   };
   return guarded(set) == nullptr ? -1 : 0;

@@ -152,65 +152,17 @@ def __matmul__(self, other):
     return _core.apply("matmul", self, other) if isinstance(other, Array) else NotImplemented
 
 
-def _ascending(key, shape):
-    """Returns the key with slices of positive steps, and the axes of the result along which their order is reversed."""
-    pieces = list(key) if isinstance(key, tuple) else [key]
-    hidden = len(shape) - sum(piece is not None and piece is not Ellipsis for piece in pieces)
-    reversed_axes, axis, out = [], 0, 0
-    for i, piece in enumerate(pieces):
-        if isinstance(piece, slice) and piece.step is not None and piece.step < 0 and axis < len(shape):
-            positions = range(*piece.indices(shape[axis]))[::-1]
-            pieces[i] = slice(positions.start, positions.stop, positions.step) if positions else slice(0, 0)
-            reversed_axes.append(out)
-        axis += hidden if piece is Ellipsis else piece is not None
-        out += hidden if piece is Ellipsis else piece is None or isinstance(piece, slice)
-    return tuple(pieces), tuple(reversed_axes)
-
-
-def _spread(mask, value, shape):
-    """Returns an array of `shape` with the elements of `value` where `mask` is true, or None if it selects nothing."""
-    rest = shape[mask.ndim :]
-    if value.shape == rest:
-        return value
-    count = int(_functions.sum(mask.astype(_core.int64)))
-    if value.shape != (count, *rest):
-        raise _core.ShapeError(f"[index] the mask selects {count} elements, so the value must be a number or have the shape "
-                               f"{(count, *rest)} or {rest}, not {value.shape}")  # fmt: skip
-    if count == 0:
-        return None
-    # The number of the selected element at each position; -1 before the first one reads zeros, which are not used.
-    numbers = _functions.cumulative_sum(_functions.reshape(mask, (mask.size,)).astype(_core.int64)) - 1
-    return _functions.reshape(_functions.take(value, numbers, axis=0), shape)
-
-
 _assign = Array.__setitem__
 
 
 @_method
 def __setitem__(self, key, value):
-    """Assigns a number or an array to elements.
+    """Assigns a number or an array to elements; an array is broadcast to the shape of the selected elements.
 
-    The value of a mask is a number, an array of the axes after those of the mask, or one value for each selected
-    element. Raises ShapeError for other shapes, and DtypeError if a number does not fit in the dtype.
+    Raises ShapeError for other shapes, and DtypeError if a number does not fit in the dtype.
     """
     if isinstance(value, (int, float)):
         _functions._check_fits("index", [value], self.dtype)
-    if not isinstance(key, Array):
-        # A slice with a negative step is a copy, so the values are reversed instead.
-        ascending, axes = _ascending(key, self.shape)
-        if axes:
-            self, key = self[ascending], ...
-            if isinstance(value, Array):
-                value = _functions.flip(_functions.broadcast_to(value, self.shape), axis=axes)
-    elif key.dtype == _core.bool:
-        if key.shape != self.shape[: key.ndim]:
-            raise _core.ShapeError(f"[index] the shape {key.shape} of the mask does not match the first axes of {self.shape}")
-        if isinstance(value, Array) and value.size != 1:
-            value = _spread(key, value, self.shape)
-            if value is None:
-                return
-            mask = _functions.reshape(key, key.shape + (1,) * (self.ndim - key.ndim))
-            key, value = ..., _functions.where(mask, value.astype(self.dtype), self)
     _assign(self, key, value)
 
 

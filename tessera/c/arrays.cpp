@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tessera/array/dlpack.h"
+#include "tessera/array/index.h"
 #include "tessera/c/status.h"
 
 namespace tessera::c {
@@ -49,17 +50,19 @@ named::Attribute attribute_of(const tessera_attribute& a) {
   return out;
 }
 
-named::Index index_of(const tessera_index& i) {
-  if (i.kind < TESSERA_AT || i.kind > TESSERA_ELLIPSIS)
-    fail<ArgumentError>({.operation = "tessera_array_index",
-                         .with = {{"kind", std::to_string(i.kind)}},
-                         .wrong = "an index has an unknown kind"});
+AxisIndex index_of(const tessera_index& i) {
   const auto bound = [](std::int64_t v) { return v == TESSERA_OPEN ? std::nullopt : std::optional(v); };
-  // A position cannot be omitted: TESSERA_OPEN is out of range.
-  return {static_cast<named::Index::Kind>(i.kind), i.kind == TESSERA_AT ? i.begin : bound(i.begin), bound(i.end),
-          i.step};
+  switch (i.kind) {
+    case TESSERA_AT: return i.begin;
+    case TESSERA_SLICE: return Slice{bound(i.begin), bound(i.end), i.step};
+    case TESSERA_NEW_AXIS: return NewAxis{};
+    case TESSERA_ELLIPSIS: return Ellipsis{};
+    default:
+      fail<ArgumentError>({.operation = "tessera_array_index",
+                           .with = {{"kind", std::to_string(i.kind)}},
+                           .wrong = "an index has an unknown kind"});
+  }
 }
-static_assert(static_cast<int>(named::Index::Kind::ellipsis) == TESSERA_ELLIPSIS);
 
 /// Imports a tensor of either form. The caller keeps it if the import fails.
 template <class M>
@@ -193,10 +196,10 @@ tessera_status tessera_array_load(const char* path, const tessera_device* device
 tessera_status tessera_array_index(const tessera_array* from, const tessera_index* indices, size_t count,
                                    tessera_array** array) {
   return guard_result(__func__, array, [&] {
-    std::vector<named::Index> all;
+    std::vector<AxisIndex> all;
     for (const tessera_index& i : required_span("tessera_array_index", "indices", indices, count))
       all.push_back(index_of(i));
-    return handle_of(named::index(array_of("tessera_array_index", "from", from), all));
+    return handle_of(index(array_of("tessera_array_index", "from", from), all));
   });
 }
 

@@ -823,33 +823,4 @@ std::span<const char* const> operations() {
   return all;
 }
 
-Array index(const Array& a, std::span<const Index> indices) {
-  const auto takes_axis = [](const Index& i) { return i.kind == Index::Kind::at || i.kind == Index::Kind::slice; };
-  const auto used = std::ranges::count_if(indices, takes_axis);
-  const auto ellipses = std::ranges::count(indices, Index::Kind::ellipsis, &Index::kind);
-  if (used > a.rank() || ellipses > 1)
-    fail<ArgumentError>(
-        {.operation = "index",
-         .with = {{"shape", to_string(a.shape())}, {"indices", std::to_string(used)}},
-         .wrong = ellipses > 1 ? "there is more than one ellipsis" : "there are more indices than axes"});
-  Array out = a;
-  int axis = 0;
-  for (const Index& i : indices) {
-    switch (i.kind) {
-      case Index::Kind::new_axis: out = out.unsqueeze(axis++); break;
-      case Index::Kind::ellipsis: axis += a.rank() - static_cast<int>(used); break;
-      case Index::Kind::at: out = out.select(axis, i.begin.value_or(0)); break;
-      case Index::Kind::slice: {
-        if (i.step == 0) fail<ArgumentError>({.operation = "index", .wrong = "the step of a slice is 0"});
-        const std::int64_t n = out.shape(axis);
-        const std::int64_t begin = i.begin.value_or(i.step > 0 ? 0 : n - 1),
-                           end = i.end.value_or(i.step > 0 ? n : -n - 1);
-        if (begin != 0 || end != n || i.step != 1) out = out.slice(axis, begin, end, i.step);
-        ++axis;
-      }
-    }
-  }
-  return out;
-}
-
 }  // namespace tessera::named

@@ -41,14 +41,4 @@ std::uint64_t scalar_bits(std::string_view operation, std::string_view parameter
 /// Copies elements in row-major order from host memory to a new array. Bytes of bools that are not 0 are true.
 Array from_host(const void* data, DType dtype, const Shape& shape, std::optional<Device> device);
 
-/// How one axis is indexed, as in NumPy.
-struct Index {
-  enum class Kind : std::uint8_t { at, slice, new_axis, ellipsis } kind = Kind::at;
-  std::optional<std::int64_t> begin = {}, end = {};  ///< the position in `begin`, or the bounds of a slice
-  std::int64_t step = 1;
-};
-/// Returns `a[indices]`. Throws ArgumentError if there are too many indices, a position is out of range, or a step is
-/// 0.
-Array index(const Array& a, std::span<const Index> indices);
-
 }  // namespace tessera::named

@@ -98,6 +98,16 @@ Array counts = scatter_add(Array::zeros({3}), ids, Array::ones({3}));       // [
   EXPECT_EQ(rows.astype(DType::i32).to_vector<int>(), (std::vector{4, 5, 0, 1, 4, 5}));
   EXPECT_EQ(counts.to_vector<float>(), (std::vector{1.f, 0.f, 2.f}));
 
+Array grid = Array::arange(12).reshape({3, 4});
+Array corner = index(grid, {Slice{1}, Slice{{}, {}, -1}});       // grid[1:, ::-1]
+Array picked = index(grid, {Array::from({0, -1}), Array::from({1, 2})});  // grid[[0, -1], [1, 2]]: [1, 10]
+index_assign(grid, {0, Array::from({true, false, false, true})}, 9);      // grid[0, mask] = 9
+index_add(grid, {Array::from({2, 2}), 0}, 0.5);                           // np.add.at(grid, ([2, 2], 0), 0.5)
+
+  EXPECT_EQ(corner.to_vector<float>(), (std::vector{7.f, 6.f, 5.f, 4.f, 11.f, 10.f, 9.f, 8.f}));
+  EXPECT_EQ(picked.to_vector<float>(), (std::vector{1.f, 10.f}));
+  EXPECT_EQ(grid.to_vector<float>(), (std::vector{9.f, 1.f, 2.f, 9.f, 4.f, 5.f, 6.f, 7.f, 9.f, 9.f, 10.f, 11.f}));
+
 Array scores = Array::from({0.3f, 2.5f, -1.f, 2.5f});
 Array order = argsort(scores);                       // [2, 0, 1, 3]
 Array best = take(scores, flip(order)).slice(0, 0, 2);

@@ -11,6 +11,7 @@
 #include <random>
 
 #include "tessera/array/functions.h"
+#include "tessera/array/index.h"
 #include "tessera/array/statistics.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
@@ -53,6 +54,46 @@ TEST_P(OnEveryDevice, AxesAreMovedAndExchanged) {
   EXPECT_EQ(ints(swapaxes(a, 1, 2)), ints(a.permute({0, 2, 1})));
   expect_throw<Error>([&] { moveaxis(a, 3, 0); }, {"moveaxis", "axis"});
   expect_throw<Error>([&] { swapaxes(a, 0, -4); }, {"swapaxes", "axis"});
+}
+
+TEST_P(OnEveryDevice, IndicesOfSeveralKindsSelectAndWrite) {
+  const Array a = numbered({3, 4, 5}), rows = Array::from<std::int64_t>({2, -1, 0}), two = Array::from({1, 3});
+  EXPECT_EQ(ints(index(a, {1, -1, 2})), Ints{37});
+  EXPECT_EQ(ints(index(a, {Slice{1}, 0, Slice{{}, {}, -2}})), (Ints{24, 22, 20, 44, 42, 40}));
+  EXPECT_EQ(index(a, {NewAxis{}, Ellipsis{}, Slice{0, 2}}).shape(), (Shape{1, 3, 4, 2}));
+  // Positions are broadcast. Their axes replace those of the arrays, or come first if a slice is between them.
+  EXPECT_EQ(ints(index(a, {rows, two.reshape({2, 1}), 0})), (Ints{45, 45, 5, 55, 55, 15}));
+  EXPECT_EQ(index(a, {Slice{}, two, rows.reshape({3, 1})}).shape(), (Shape{3, 3, 2}));
+  EXPECT_EQ(index(a, {two, Slice{}, rows.reshape({3, 1})}).shape(), (Shape{3, 2, 4}));
+  EXPECT_EQ(ints(index(a, {0, Slice{0, 2}, two})), (Ints{1, 6, 3, 8}));
+  const Array mask = Array::from({true, false, true, true}), none = Array::full({3, 4}, 0, DType::boolean);
+  EXPECT_EQ(ints(index(a, {0, mask, 1})), (Ints{1, 11, 16}));
+  EXPECT_EQ(ints(index(a, {rows, mask, 4})), (Ints{44, 54, 19}));
+  EXPECT_EQ(index(a, {none, Slice{0, 2}}).shape(), (Shape{0, 2}));
+  EXPECT_EQ(ints(index(a, {Array::from({5, 0}), Array::from({0, -5}), 0})), (Ints{0, 0}));  // out of range
+
+  Array x = numbered({3, 4});
+  index_assign(x, {Slice{{}, {}, -2}, Slice{1, 3}}, Array::from({1, 2, 3, 4}, Shape{2, 2}));
+  EXPECT_EQ(ints(x), (Ints{0, 3, 4, 3, 4, 5, 6, 7, 8, 1, 2, 11}));
+  index_assign(x, {rows, Array::from({3, 3, 9})}, 50);
+  EXPECT_EQ(ints(x), (Ints{0, 3, 4, 3, 4, 5, 6, 7, 8, 1, 2, 50}));
+  index_assign(x, {x > 5}, -1);
+  EXPECT_EQ(ints(x), (Ints{0, 3, 4, 3, 4, 5, -1, -1, -1, 1, 2, -1}));
+  index_assign(x, {1, mask}, Array::from({7, 8, 9}));
+  EXPECT_EQ(ints(x), (Ints{0, 3, 4, 3, 7, 5, 8, 9, -1, 1, 2, -1}));
+  index_add(x, {Array::from({0, 0, 2}), Slice{2, 4}}, Array::from({10, 20}));
+  EXPECT_EQ(ints(x), (Ints{0, 3, 24, 43, 7, 5, 8, 9, -1, 1, 12, 19}));
+  index_add(x, {Ellipsis{}, 0}, 1);
+  EXPECT_EQ(ints(x), (Ints{1, 3, 24, 43, 8, 5, 8, 9, 0, 1, 12, 19}));
+
+  expect_throw<ShapeError>([&] { index(a, {3}); }, {"out of range"});
+  expect_throw<ShapeError>([&] { index(a, {0, Array::from({true})}); }, {"mask", "4, 5", "(1,)"});
+  expect_throw<ShapeError>([&] { index_assign(x, {Array::from({true})}, 0); }, {"mask"});
+  expect_throw<ArgumentError>([&] { index(a, {0, 0, 0, 0}); }, {"more indices than axes"});
+  expect_throw<ArgumentError>([&] { index(a, {Ellipsis{}, Ellipsis{}}); }, {"more than one ellipsis"});
+  expect_throw<ArgumentError>([&] { index(a, {Slice{0, 1, 0}}); }, {"step"});
+  expect_throw<DtypeError>([&] { index(a, {Array::from({0.5f})}); }, {"integer"});
+  expect_throw<ShapeError>([&] { index(a, {rows, two}); }, {"broadcast"});
 }
 
 TEST_P(OnEveryDevice, DiagonalsAreThoseOfPlainLoops) {

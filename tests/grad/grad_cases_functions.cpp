@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "tessera/array/functions.h"
+#include "tessera/array/index.h"
 #include "tessera/array/statistics.h"
 #include "tessera/ops/attention.h"
 #include "tessera/ops/convolution.h"
@@ -97,6 +98,12 @@ std::vector<Case> function_cases() {
     const std::string at = " along " + std::to_string(axis);
     moved("cumsum" + at, {2, 3, 4}, [axis](const Array& x) { return cumsum(x, axis); });
     moved("take" + at, {3, 4, 5}, [=](const Array& x) { return take(x, ids({2, 0, 2, 7, -1, 1}, {2, 3}, x), axis); });
+    moved("index" + at, {3, 4, 5}, [=](const Array& x) {
+      std::vector<AxisIndex> by(3, Slice{{}, {}, -2});
+      by[static_cast<std::size_t>((axis + 1) % 3)] = ids({2, 0, -1, 9}, {2, 2}, x);
+      by[static_cast<std::size_t>((axis + 2) % 3)] = ids({1, 1}, {2}, x);
+      return index(x, by);
+    });
     moved("take one" + at, {3, 4, 5}, [=](const Array& x) { return take(x, ids({1}, {}, x), axis); });
     // Two rows of indices for each pair. One index is shared by all rows, and one is out of range.
     moved("take_along_axis" + at, {3, 4, 5}, [=](const Array& x) {
