@@ -192,9 +192,9 @@ BufferView kernel_argument(const Array& a, ir::Access access) {
                       .with = {{"shape", to_string(a.shape())}, {"strides", to_string(a.strides())}},
                       .wrong = "the array is not contiguous, and a kernel accesses its memory directly",
                       .remedy = access == ir::Access::read_write
-                                    ? "Let the kernel write a contiguous array and assign() it to this one, or pass "
-                                      "view_for_writing() and the strides"
-                                    : "Pass as_contiguous(), or view() and the strides"});
+                                    ? "Declare the parameter as View<T, n>, or let the kernel write a contiguous array "
+                                      "and assign() it to this one"
+                                    : "Declare the parameter as View<const T, n>, or pass as_contiguous()"});
   return access == ir::Access::read_write ? a.view_for_writing() : a.view();
 }
 

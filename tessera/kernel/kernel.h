@@ -3,6 +3,9 @@
 // function once and returns an object that launches it on any device. The guide is docs/kernels.md.
 #pragma once
 
+#include <tuple>
+#include <vector>
+
 #include "tessera/kernel/block.h"
 #include "tessera/kernel/control.h"
 #include "tessera/kernel/launch.h"
@@ -33,7 +36,12 @@ constexpr void begins_with_threads() {
 template <class... P>
 class TracedKernel {
  public:
-  explicit TracedKernel(Kernel kernel) : kernel_(std::move(kernel)) {}
+  static constexpr bool has_views = (is_view<P> || ...);
+  explicit TracedKernel(Kernel kernel)
+    requires(!has_views)
+      : kernel_(std::move(kernel)) {}
+  /// With views: `rows` is the kernel for arrays whose last stride is 1, which devices read faster.
+  TracedKernel(Kernel kernel, Kernel rows) : kernel_(std::move(kernel)), rows_(std::move(rows)) {}
 
   /// Returns the untyped kernel, for the device layer.
   const Kernel& untyped() const { return kernel_; }
@@ -41,14 +49,25 @@ class TracedKernel {
   /// Returns the traced function in text form.
   std::string text() const { return ir::to_text(kernel_.function()); }
   /// Compiles the kernel now, so that a later launch does not have to wait for the compiler.
-  void prepare(Device device) const { kernel_.prepare(device); }
+  void prepare(Device device) const {
+    kernel_.prepare(device);
+    if constexpr (has_views) rows_.prepare(device);
+  }
   /// Returns the source code that is passed to the device's compiler.
   std::string source(Device device) const { return kernel_.source(device); }
 
  protected:
   template <class... A>
   void launch_shape(Queue* queue, const std::array<std::uint64_t, 3>& shape, A&... arguments) const {
-    if constexpr (KernelTakes<P...>::template given<A...> && !KernelTakes<P...>::template writes_const<A...>) {
+    if constexpr (!KernelTakes<P...>::template given<A...> || KernelTakes<P...>::template writes_const<A...>) {
+      KernelTakes<P...>::template check<A...>();
+    } else if constexpr (has_views) {
+      std::vector<LaunchArgument> list;
+      bool rows = true;
+      std::size_t number = 0;
+      (append<P>(list, rows, number++, arguments), ...);
+      (rows ? rows_ : kernel_).launch(shape, list, queue);
+    } else {
       const std::initializer_list<LaunchArgument> list = {Parameter<P>::argument(arguments, name())...};
       [[maybe_unused]] std::size_t number = 0;
       ((Parameter<P>::words == 1 ? void()
@@ -56,12 +75,24 @@ class TracedKernel {
         ++number),
        ...);
       kernel_.launch(shape, {list.begin(), list.size()}, queue);
-    } else {
-      KernelTakes<P...>::template check<A...>();
     }
   }
 
   Kernel kernel_;
+
+ private:
+  template <class Q, class A>
+  void append(std::vector<LaunchArgument>& list, bool& rows, std::size_t number, A& argument) const {
+    if constexpr (is_view<Q>) {
+      Parameter<Q>::append(list, rows, number, argument, name());
+    } else {
+      list.push_back(Parameter<Q>::argument(argument, name()));
+      if constexpr (Parameter<Q>::words != 1)
+        check_whole_structs(name(), number, list.back().view, Parameter<Q>::words);
+    }
+  }
+  struct Nothing {};
+  [[no_unique_address]] std::conditional_t<has_views, Kernel, Nothing> rows_;
 };
 
 }  // namespace detail
@@ -166,16 +197,16 @@ struct Signature<R(P...)> {
   static constexpr bool kernel_types = (Parameter<std::remove_cvref_t<P>>::known && ...);
   template <class F>
   static Kernel trace(std::string name, ir::KernelKind kind, const std::array<std::uint32_t, 3>& size, F& f,
-                      ir::SourceLine source) {
-    auto body = [&f] { call(f, std::index_sequence_for<P...>{}); };
+                      ir::SourceLine source, bool rows = false) {
+    auto body = [&f, rows] { call(f, rows, std::index_sequence_for<P...>{}); };
     return traced_kernel(std::move(name), kind, size, Body(body), source);
   }
 
  private:
   template <class F, std::size_t... i>
-  static void call(F& f, std::index_sequence<i...>) {
-    const ir::NodeId ids[] = {Parameter<P>::declare(static_cast<int>(i))..., ir::no_node};
-    f(Parameter<P>::handle(ids[i])...);
+  static void call(F& f, bool rows, std::index_sequence<i...>) {
+    const std::tuple declared{Parameter<P>::declare(static_cast<int>(i), rows)...};
+    f(Parameter<P>::handle(std::get<i>(declared))...);
   }
 };
 template <class R, class... P>
@@ -203,14 +234,19 @@ auto make_kernel(std::string name, ir::KernelKind kind, const std::array<std::ui
                 "a kernel's parameters must have explicit types, not auto: [](Buffer<float> x, Val<Index> n) { ... }");
   if constexpr (S::known) {
     static_assert(S::by_value,
-                  "a kernel's parameters must be taken by value: Buffer<T>, Buffer<const T> or Val<T>, without &");
+                  "a kernel's parameters must be taken by value: Buffer<T>, View<T, n> or Val<T>, without &");
     static_assert(
         S::kernel_types,
-        "a kernel's parameters must be Buffer<T>, Buffer<const T> or Val<T>; host data is not visible in a kernel");
+        "a kernel's parameters must be Buffer<T>, View<T, n> or Val<T>; host data is not visible in a kernel");
     static_assert(std::same_as<typename S::result, void>,
                   "a kernel must return void: it writes its results to buffers");
     using Result = typename S::template of<K>;
-    if constexpr (S::by_value && S::kernel_types) return Result(S::trace(std::move(name), kind, size, f, source));
+    if constexpr (S::by_value && S::kernel_types) {
+      if constexpr (Result::has_views)
+        return Result(S::trace(name, kind, size, f, source), S::trace(name, kind, size, f, source, true));
+      else
+        return Result(S::trace(std::move(name), kind, size, f, source));
+    }
   }
 }
 

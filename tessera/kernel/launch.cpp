@@ -55,5 +55,26 @@ LaunchArgument scalar_argument(const std::string& kernel, DType dtype, std::uint
   return scalar_argument(kernel, dtype, static_cast<std::int64_t>(value));
 }
 
+void append_view(std::vector<LaunchArgument>& list, bool& rows, const std::string& kernel, std::size_t number, int rank,
+                 const BufferView& memory, const Shape& shape, const Strides& strides, bool writes) {
+  const auto refuse = [&](const char* wrong) {
+    fail<ArgumentError>({.operation = "launch " + kernel,
+                         .with = {{"argument", std::to_string(number + 1)},
+                                  {"shape", to_string(shape)},
+                                  {"strides", to_string(strides)},
+                                  {"dimensions of the view", std::to_string(rank)}},
+                         .wrong = wrong});
+  };
+  if (static_cast<int>(shape.size()) != rank) refuse("the array does not have as many dimensions as the kernel's view");
+  list.emplace_back(memory);
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (writes && shape[d] > 1 && strides[d] == 0)
+      refuse("the kernel writes to this array, but elements along a dimension share memory");
+    if (d + 1 == shape.size() && shape[d] > 1 && strides[d] != 1) rows = false;
+    list.push_back(LaunchArgument::index(shape[d]));
+    list.push_back(LaunchArgument::index(strides[d]));
+  }
+}
+
 }  // namespace detail
 }  // namespace tessera

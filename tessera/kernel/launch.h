@@ -5,9 +5,11 @@
 
 #include <initializer_list>
 
+#include "tessera/base/shape.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/kernel/memory.h"
 #include "tessera/kernel/structs.h"
+#include "tessera/kernel/view.h"
 
 namespace tessera {
 
@@ -113,7 +115,7 @@ struct Parameter<Buffer<T>> {
   template <class A>
   static constexpr bool is_const =
       writes && std::is_const_v<std::remove_reference_t<A>> && !std::same_as<std::remove_cvref_t<A>, BufferView>;
-  static ir::NodeId declare(int number) {
+  static ir::NodeId declare(int number, bool) {
     return declare_buffer(number, stored_dtype<std::remove_const_t<T>>(), access);
   }
   static Buffer<T> handle(ir::NodeId id) { return Buffer<T>(NodeRef{id}); }
@@ -158,7 +160,7 @@ struct Parameter<Val<T>> {
   }();
   template <class A>
   static constexpr bool is_const = false;
-  static ir::NodeId declare(int number) { return declare_scalar(number, dtype_of<T>); }
+  static ir::NodeId declare(int number, bool) { return declare_scalar(number, dtype_of<T>); }
   static Val<T> handle(ir::NodeId id) { return Val<T>(NodeRef{id}); }
   template <class A>
   static LaunchArgument argument(A& a, const std::string& kernel) {
@@ -175,6 +177,42 @@ struct Parameter<Val<T>> {
       return scalar_argument(kernel, dtype_of<T>, static_cast<std::int64_t>(a));
   }
 };
+
+/// Appends the memory, extents and strides of an array for a View. Clears `rows` if the elements of the last dimension
+/// are not adjacent. Throws ArgumentError if the array has another number of dimensions, or if elements that the kernel
+/// writes have the same address.
+void append_view(std::vector<LaunchArgument>& list, bool& rows, const std::string& kernel, std::size_t number, int rank,
+                 const BufferView& memory, const Shape& shape, const Strides& strides, bool writes);
+
+template <class T, int rank>
+struct Parameter<View<T, rank>> {
+  static constexpr bool known = true;
+  static constexpr bool writes = !std::is_const_v<T>;
+  static constexpr std::uint64_t words = 1;
+  template <class A>
+  static constexpr bool takes = requires(std::remove_cvref_t<A>& a) {
+    { a.view() } -> std::same_as<BufferView>;
+    { a.view_for_writing() } -> std::same_as<BufferView>;
+    a.strides();
+  };
+  template <class A>
+  static constexpr bool is_const = writes && std::is_const_v<std::remove_reference_t<A>>;
+  static ViewNodes declare(int number, bool rows) {
+    return declare_view(number, dtype_of<std::remove_const_t<T>>, writes ? ir::Access::read_write : ir::Access::read,
+                        rank, rows);
+  }
+  static View<T, rank> handle(const ViewNodes& nodes) { return View<T, rank>(nodes); }
+  template <class A>
+  static void append(std::vector<LaunchArgument>& list, bool& rows, std::size_t number, A& a,
+                     const std::string& kernel) {
+    const BufferView memory = writes ? a.view_for_writing() : a.view();  // before strides(): computes a pending array
+    append_view(list, rows, kernel, number, rank, memory, a.shape(), a.strides(), writes);
+  }
+};
+template <class P>
+inline constexpr bool is_view = false;
+template <class T, int rank>
+inline constexpr bool is_view<View<T, rank>> = true;
 
 /// Makes the parameter list of a kernel appear in the compiler's message.
 template <class... P>

@@ -94,14 +94,17 @@ std::uint64_t elements(std::uint64_t rows, std::uint64_t columns) {
                               std::to_string(columns) + " elements",
                      .remedy = "Use at least one row and one column, and at most 2^40 elements"});
 }
+namespace {
+ir::NodeId as_index(ir::NodeId id) {
+  return builder().node(id).type.dtype == DType::index ? id : cast(DType::index, id);
+}
+}  // namespace
+
 ir::NodeId element_of_row(std::uint64_t columns, ir::NodeId row, ir::NodeId column) {
   if (columns == 0)
     fail<KernelError>({.operation = "kernel " + builder().function().name + ", " + to_string(builder().source()),
                        .wrong = "this memory has one dimension, but is indexed by row and column",
                        .remedy = "Declare it with two sizes, such as Shared<float> t(32, 33), or use t[i]"});
-  const auto as_index = [](ir::NodeId id) {
-    return builder().node(id).type.dtype == DType::index ? id : cast(DType::index, id);
-  };
   const ir::NodeId begin = binary(ir::BinaryOp::mul, as_index(row), constant(DType::index, columns));
   return binary(ir::BinaryOp::add, begin, as_index(column));
 }
@@ -275,6 +278,39 @@ ir::NodeId declare_buffer(int number, DType dtype, ir::Access access) {
   return builder().buffer("arg" + std::to_string(number), dtype, access);
 }
 ir::NodeId declare_scalar(int number, DType dtype) { return builder().scalar("arg" + std::to_string(number), dtype); }
+
+ViewNodes declare_view(int number, DType dtype, ir::Access access, int rank, bool rows) {
+  ViewNodes out;
+  const std::string name = "arg" + std::to_string(number);
+  out.memory = builder().buffer(name, dtype, access);
+  for (int d = 0; d < rank; ++d) {
+    const auto at = static_cast<std::size_t>(d);
+    const auto scalar = [&](const char* what) {
+      return builder().scalar(name + what + std::to_string(d), DType::index);
+    };
+    out.extents[at] = scalar("_extent");
+    const ir::NodeId stride = scalar("_stride");
+    if (!rows || d + 1 < rank) out.strides[at] = stride;
+  }
+  return out;
+}
+ir::NodeId extent_of_view(const ViewNodes& view, int rank, int dimension) {
+  if (dimension < 0 || dimension >= rank)
+    fail<KernelError>({.operation = "kernel " + builder().function().name + ", " + to_string(builder().source()),
+                       .with = {{"dimension", std::to_string(dimension)}, {"dimensions", std::to_string(rank)}},
+                       .wrong = "the view does not have this dimension"});
+  return view.extents[static_cast<std::size_t>(dimension)];
+}
+ir::NodeId element_of_view(const ViewNodes& view, std::initializer_list<ir::NodeId> at) {
+  ir::NodeId sum = ir::no_node;
+  std::size_t d = 0;
+  for (const ir::NodeId i : at) {
+    const ir::Handle& stride = view.strides[d++];
+    const ir::NodeId term = stride.valid() ? binary(ir::BinaryOp::mul, as_index(i), stride) : as_index(i);
+    sum = sum == ir::no_node ? term : binary(ir::BinaryOp::add, sum, term);
+  }
+  return sum;
+}
 
 ir::Function trace(std::string name, ir::KernelKind kind, std::array<std::uint32_t, 3> block_size, Body body,
                    ir::SourceLine source) {

@@ -3,6 +3,7 @@
 // keeps the compile times of users short. They are internal.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -128,6 +129,16 @@ void return_();
 
 ir::NodeId declare_buffer(int number, DType dtype, ir::Access access);
 ir::NodeId declare_scalar(int number, DType dtype);
+
+/// The parameters of a View: memory, extents and strides.
+struct ViewNodes {
+  static constexpr int most = 4;  ///< dimensions
+  ir::Handle memory;
+  std::array<ir::Handle, most> extents, strides;  ///< the last stride is no_node if it is known to be 1
+};
+ViewNodes declare_view(int number, DType dtype, ir::Access access, int rank, bool rows);
+ir::NodeId extent_of_view(const ViewNodes& view, int rank, int dimension);  ///< throws KernelError for other dimensions
+ir::NodeId element_of_view(const ViewNodes& view, std::initializer_list<ir::NodeId> at);
 /// Runs `body` with a new builder and returns the traced function. Throws KernelError with the kernel and line on
 /// failure. `source` is the line that declares the kernel.
 ir::Function trace(std::string name, ir::KernelKind kind, std::array<std::uint32_t, 3> block_size, Body body,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // mistake 1: a kernel's parameters must have explicit types, not auto
-// mistake 2: a kernel's parameters must be taken by value: Buffer<T>, Buffer<const T> or Val<T>, without &
-// mistake 3: a kernel's parameters must be Buffer<T>, Buffer<const T> or Val<T>; host data is not visible in a kernel
+// mistake 2: a kernel's parameters must be taken by value: Buffer<T>, View<T, n> or Val<T>, without &
+// mistake 3: a kernel's parameters must be Buffer<T>, View<T, n> or Val<T>; host data is not visible in a kernel
 // mistake 4: a kernel must return void: it writes its results to buffers
 // mistake 5: a buffer's elements must be bool, std::int8_t to std::uint64_t, half, bfloat16, float or double
 #include <vector>

@@ -105,6 +105,55 @@ auto power(int n) {
   });
 }
 
+// Strided arrays.
+
+auto subtract_row = kernel("subtract_row", [](View<const float, 1> row, View<float, 2> x) {
+  auto column = global_id(0), i = global_id(1);
+  x(i, column) -= row(column);
+});
+
+TEST(KernelDocs, ViewsOfStridedArraysRun) {
+  for (const Device device : {Device{Backend::interp, 0}, Device{Backend::cpu, 0}}) {
+    const DeviceScope scope(device);
+    Array x = Array::arange(6).reshape({2, 3});
+    Array columns = x.transpose();                               // shares the memory of x
+    subtract_row.launch({2, 3}, x.select(1, 0).copy(), columns);  // x[:, i] -= x[:, 0]
+
+    EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{0, 1, 2, 0, 1, 2}));
+    EXPECT_EQ(subtract_row.text().find("arg1_stride1") != std::string::npos, true);
+    subtract_row.launch({3, 2}, Array::ones({3}), x);  // adjacent elements: the other kernel
+    EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{-1, 0, 1, -1, 0, 1}));
+
+    const auto count = kernel("count_positive", [](View<const float, 3> from, View<int, 1> counts) {
+      const auto i = global_id(0), j = global_id(1), k = global_id(2);
+      if_(from(i, j, k) > 0 && i < from.extent(0), [&] { atomic_add(counts.buffer(), counts.index(k), 1); });
+    });
+    Array counts = Array::zeros({2, 2}, DType::i32), every_second = counts.slice(1, 0, 1).reshape({2});
+    const Array cube = Array::from<float>({1, -1, 2, 3, -4, -5, -6, 7}, Shape{2, 2, 2});
+    count.launch({2, 2, 2}, cube, every_second);
+    count.launch({2, 2, 2}, cube.permute({1, 0, 2}), every_second);
+    EXPECT_EQ(counts.to_vector<int>(), (std::vector{4, 0, 4, 0}));
+    count.launch({2, 2, 1}, cube.slice(2, 1, 2), every_second);
+    EXPECT_EQ(counts.to_vector<int>(), (std::vector{6, 0, 4, 0}));
+
+    const auto fails = [&](const auto& f, const char* part) {
+      try {
+        f();
+        ADD_FAILURE() << part;
+      } catch (const Error& e) {
+        EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what();
+      }
+    };
+    fails([&] { subtract_row.launch({1, 1}, x, x); }, "dimensions");
+    Array wide = Array::zeros({1}).broadcast_to({3});
+    Array matrix = Array::zeros({1, 2}).broadcast_to({3, 2});
+    subtract_row.launch({2, 3}, wide.slice(0, 0, 2), x.transpose().slice(1, 0, 2));
+    fails([&] { subtract_row.launch({2, 3}, wide, matrix); }, "share memory");
+    fails([&] { subtract_row.launch({2, 3}, wide.astype(DType::f64), x); }, "f64");
+    fails([] { kernel("wrong", [](View<float, 1> v) { v(0) = cast<float>(v.extent(1)); }); }, "does not have this");
+  }
+}
+
 TEST(KernelDocs, ValueAndVariableExamplesRun) {
   tt::for_each_device([](Device) {
     tt::Random random;
