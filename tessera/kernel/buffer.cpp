@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tessera/kernel/buffer.h"
+#include "tessera/kernel/algorithms.h"
+
+#include <algorithm>
 
 #include "tessera/base/error.h"
 
@@ -46,6 +48,22 @@ void RawBuffer::download(void* to, std::uint64_t elements) const {
 }
 void RawBuffer::fill(std::uint64_t bits) const {
   if (view_.elements) current_queue(view_.storage->device()).fill(view_, bits);
+}
+
+void check_result_size(const std::string& name, std::uint64_t elements, std::uint64_t wanted) {
+  if (elements != wanted)
+    fail<ArgumentError>({.operation = name,
+                         .with = {{"elements", std::to_string(elements)}, {"wanted", std::to_string(wanted)}},
+                         .wrong = "the buffer for the result has another number of elements"});
+}
+std::int64_t parts_of_reduction(std::int64_t count) {
+  return std::clamp<std::int64_t>(count / (4 * elements_of_scan), 1, 1024);
+}
+std::uint64_t last_element(const BufferView& view) {
+  const BufferView last = {view.storage, view.byte_offset + view.bytes() - 8, 1, view.dtype};
+  std::uint64_t out = 0;
+  current_queue(view.storage->device()).download(&out, last);
+  return out;
 }
 
 }  // namespace tessera::detail

@@ -9,8 +9,10 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <random>
 
 #include "tessera/ir/value.h"
+#include "tessera/kernel/algorithms.h"
 #include "tessera/kernel/buffer.h"
 #include "tessera/kernel/kernel.h"
 #include "tests/support/every_device.h"
@@ -493,6 +495,64 @@ TEST_P(OnEveryDevice, RejectsLocalArraysTooLargeForTheDevice) {
       EXPECT_EQ(threads, 1024) << "1 MiB must be available";
     }
   }
+}
+
+constexpr std::int64_t sizes_of_algorithms[] = {0, 1, 2, 255, 257, 2047, 2048, 2049, 30011};
+
+TEST_P(OnEveryDevice, ScansKeepTheOrderOfElements) {
+  // Functions a * x + b of 16-bit numbers, with a in the upper half: their composition is not commutative.
+  const auto compose = prefix_scan("compose", 1u << 16, [](Val<std::uint32_t> f, Val<std::uint32_t> g) {
+    const auto a = f >> 16u, c = g >> 16u;
+    return (a * c) << 16u | ((c * f + g) & 0xffffu);
+  });
+  std::mt19937 random(1);
+  for (const std::int64_t n : sizes_of_algorithms) {
+    std::vector<std::uint32_t> data(static_cast<std::size_t>(n)), wanted, before;
+    std::uint32_t all = 1u << 16;
+    for (std::uint32_t& f : data) {
+      f = static_cast<std::uint32_t>(random());
+      before.push_back(all);
+      all = (all >> 16) * (f >> 16) << 16 | (((f >> 16) * all + f) & 0xffff);
+      wanted.push_back(all);
+    }
+    auto x = upload(data);
+    DeviceBuffer<std::uint32_t> out(n);
+    out.fill(7);
+    compose(x, out);
+    ASSERT_EQ(contents(out), wanted) << n;
+    compose.exclusive(x, out);
+    ASSERT_EQ(contents(out), before) << n;
+    compose(x, x);
+    ASSERT_EQ(contents(x), wanted) << n << ", in place";
+  }
+  DeviceBuffer<std::uint32_t> x(3), small(2);
+  EXPECT_THROW(compose(x, small), ArgumentError);
+  EXPECT_THROW(compose(x, DeviceBuffer<float>(3)), KernelError);
+}
+
+TEST_P(OnEveryDevice, ReductionsAndCompactionsMatchPlainLoops) {
+  const auto largest = reduction("largest", std::int32_t{-1000}, [](Val<int> a, Val<int> b) { return max(a, b); });
+  const int odd = 3;  // a constant of the kernel
+  const auto multiples = compaction("multiples", [odd](Val<int> v) { return v % odd == 0; });
+  for (const std::int64_t n : sizes_of_algorithms) {
+    std::vector<int> data(static_cast<std::size_t>(n)), wanted;
+    for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<int>(i * 7919 % 10007) - 5000;
+    for (const int v : data)
+      if (v % odd == 0) wanted.push_back(v);
+    const auto x = upload(data);
+    EXPECT_EQ(largest(x), data.empty() ? -1000 : std::max(-1000, *std::max_element(data.begin(), data.end()))) << n;
+    DeviceBuffer<int> out(n + 1);
+    out.fill(-1);
+    ASSERT_EQ(multiples(x, out), wanted.size()) << n;
+    std::vector<int> got = contents(out);
+    got.resize(wanted.size());
+    EXPECT_EQ(got, wanted) << n;
+  }
+  DeviceBuffer<int> x({1, 2, 3}), one(1), two(2);
+  largest(x, one);
+  EXPECT_EQ(contents(one), std::vector<int>{3});
+  EXPECT_THROW(largest(x, two), ArgumentError);
+  EXPECT_THROW(multiples(x, two), ArgumentError);
 }
 
 }  // namespace

@@ -606,6 +606,26 @@ auto talk = kernel("talk", [](Buffer<const float> x) {
   if_(x[i] < 0, [&] { print("x[{}] is {:.4}", i, x[i]); });
 });
 
+// Reductions, scans and compactions.
+
+auto largest = reduction("largest", -INFINITY, [](Val<float> a, Val<float> b) { return max(a, b); });
+auto running = prefix_scan("running", -INFINITY, [](Val<float> a, Val<float> b) { return max(a, b); });
+auto positive = compaction("positive", [](Val<float> v) { return v > 0.0f; });
+
+TEST(KernelDocs, ReductionScanAndCompactionExamplesRun) {
+  DeviceBuffer<float> samples({3, -1, 4, -1, 5}), out(5);
+  float most = largest(samples);                    // waits; largest(samples, one) writes to a buffer without waiting
+  running(samples, out);                            // 3, 3, 4, 4, 5
+  running.exclusive(samples, out);                  // -inf, 3, 3, 4, 4
+  std::uint64_t count = positive(samples, out);     // 3: out begins with 3, 4, 5
+
+  EXPECT_EQ(most, 5);
+  EXPECT_EQ(count, 3u);
+  EXPECT_EQ(out.to_vector(), (std::vector<float>{3, 4, 5, 4, 4}));
+  running(samples, out);
+  EXPECT_EQ(out.to_vector(), (std::vector<float>{3, 3, 4, 4, 5}));
+}
+
 TEST(KernelDocs, HalfVectorAndPrintExamplesRun) {
   tt::for_each_device([](Device) {
     DeviceBuffer<half> x{half(1), half(2), half(0.1f)};

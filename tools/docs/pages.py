@@ -35,7 +35,7 @@ INTERNAL_FOLDERS = ("tessera/base/os/", "tessera/executor/", "tessera/ir/", "tes
 
 # The topics of the API: Doxygen group, title, description, and folders (or headers) of tessera/.
 TOPICS = [
-    ("basics", "Basics", "Element types, shapes and errors.", ["base", "tessera.h"]),
+    ("basics", "Basics", "Element types, shapes and errors.", ["base", "tessera.h", "arrays.h", "kernels.h"]),
     ("devices", "Devices", "Finding and choosing devices, memory, queues, recorded work, and what ran where.", ["device"]),
     ("kernels", "Kernels", "The kernel language, buffers, launches, and tests, reports and packs of your own kernels.",
      ["kernel", "testing", "report", "pack"]),

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arrays and devices: the part of tessera.h for programs without kernels, tasks, training and language models.
+#pragma once
+
+#if __cplusplus < 202002L
+#error "Tessera requires C++20: compile with -std=c++20, or target_compile_features(... cxx_std_20) in CMake"
+#endif
+
+#include "tessera/array/array.h"
+#include "tessera/array/dlpack.h"
+#include "tessera/array/functions.h"
+#include "tessera/array/generator.h"
+#include "tessera/array/index.h"
+#include "tessera/array/move.h"
+#include "tessera/array/npy.h"
+#include "tessera/array/observer.h"
+#include "tessera/array/prefetch.h"
+#include "tessera/array/rearrange.h"
+#include "tessera/array/safetensors.h"
+#include "tessera/array/saved_arrays.h"
+#include "tessera/array/statistics.h"
+#include "tessera/array/traversal.h"
+#include "tessera/base/dtype.h"
+#include "tessera/base/error.h"
+#include "tessera/base/half.h"
+#include "tessera/device/device.h"
+#include "tessera/device/launch/kernel.h"
+#include "tessera/device/memory/storage.h"
+#include "tessera/device/placement/dry_run.h"
+#include "tessera/device/placement/placement_scope.h"
+#include "tessera/device/placement/verify_on.h"
+#include "tessera/device/queue/sequence.h"
+#include "tessera/device/selection/preferences.h"
+#include "tessera/device/to_string.h"
+#include "tessera/fft/complex.h"
+#include "tessera/fft/fft.h"
+#include "tessera/linalg/linalg.h"
+#include "tessera/ops/distributions.h"
+#include "tessera/ops/einsum.h"
+#include "tessera/ops/linear_algebra.h"
+#include "tessera/ops/product.h"
+#include "tessera/sparse/sparse.h"
