@@ -7,7 +7,8 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
-#include <tuple>
+
+#include "tessera/base/similar_name.h"
 
 namespace tessera::app {
 namespace {
@@ -39,22 +40,6 @@ CLI::Validator whole(T lowest, T highest) {
             return "";
           },
           ""};
-}
-
-/// Returns two edit distances with transpositions: from `wanted` to the closest prefix of `name`, and to all of `name`.
-std::pair<std::size_t, std::size_t> distance(std::string_view wanted, std::string_view name) {
-  std::vector<std::size_t> before, last, now(name.size() + 1);
-  for (std::size_t j = 0; j <= name.size(); ++j) now[j] = j;
-  for (std::size_t i = 1; i <= wanted.size(); ++i) {
-    before = std::exchange(last, now);
-    now[0] = i;
-    for (std::size_t j = 1; j <= name.size(); ++j) {
-      now[j] = std::min({last[j] + 1, now[j - 1] + 1, last[j - 1] + (wanted[i - 1] != name[j - 1])});
-      if (i > 1 && j > 1 && wanted[i - 1] == name[j - 2] && wanted[i - 2] == name[j - 1])
-        now[j] = std::min(now[j], before[j - 2] + 1);
-    }
-  }
-  return {*std::min_element(now.begin(), now.end()), now.back()};
 }
 
 std::string did_you_mean(std::string_view wanted, const std::vector<std::string>& names) {
@@ -96,26 +81,6 @@ CLI::Validator number(double lowest, double highest, bool above) {
             return "";
           },
           ""};
-}
-
-std::vector<std::string> closest_matches(std::string_view wanted, const std::vector<std::string>& names,
-                                         std::size_t most) {
-  if (wanted.empty()) return {};
-  // distance to a prefix, distance to the name, name
-  std::vector<std::tuple<std::size_t, std::size_t, std::string>> found;
-  for (const std::string& name : names) {
-    const auto [beginning, all] = distance(wanted, name);
-    const auto alike = std::mismatch(wanted.begin(), wanted.end(), name.begin(), name.end()).first - wanted.begin();
-    const std::size_t bound = (wanted.size() + 2) / 4;
-    if (beginning <= bound)
-      found.emplace_back(beginning, all, name);
-    else if (name.find(wanted) != std::string::npos || 3 * static_cast<std::size_t>(alike) >= 2 * wanted.size())
-      found.emplace_back(bound + 1, all, name);
-  }
-  std::sort(found.begin(), found.end());
-  std::vector<std::string> near;
-  for (std::size_t i = 0; i < std::min(most, found.size()); ++i) near.push_back(std::get<2>(found[i]));
-  return near;
 }
 
 std::string no_command_text(const CLI::App& program, const std::string& name) {

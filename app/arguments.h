@@ -18,12 +18,6 @@ CLI::Validator seed_number();
 /// Returns a validator for finite numbers within these bounds. If `above` is true, `lowest` itself is not allowed.
 CLI::Validator number(double lowest, double highest, bool above = false);
 
-/// Returns up to `most` of the `names` that are similar to `wanted`, the most similar ones first. Names are sorted by
-/// the edit distance between `wanted` and their most similar prefix. They are followed by names that only contain
-/// `wanted` or share its first characters.
-std::vector<std::string> closest_matches(std::string_view wanted, const std::vector<std::string>& names,
-                                         std::size_t most);
-
 /// Returns the message for a command-line error. Unknown options and commands are reported with suggestions.
 std::string usage_text(const CLI::App& program, const CLI::ParseError& error);
 /// Returns the message for an unknown command.

@@ -11,6 +11,7 @@
 #include "launch_sizes.h"
 #include "terminal.h"
 #include "tessera/base/error.h"
+#include "tessera/base/similar_name.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/ir/node.h"
 #include "tessera/ops/catalogue.h"

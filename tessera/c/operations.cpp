@@ -11,6 +11,7 @@
 #include "tessera/array/functions.h"
 #include "tessera/array/rearrange.h"
 #include "tessera/array/statistics.h"
+#include "tessera/base/similar_name.h"
 #include "tessera/fft/fft.h"
 #include "tessera/linalg/linalg.h"
 #include "tessera/nn/losses.h"
@@ -722,11 +723,17 @@ const std::map<std::string_view, Parsed>& by_name() {
 std::vector<Array> apply(std::string_view name, std::span<const Operand> operands,
                          std::span<const Attribute> attributes) {
   const auto found = by_name().find(name);
-  if (found == by_name().end())
+  if (found == by_name().end()) {
+    std::vector<std::string> names;
+    for (const auto& [known, p] : by_name()) names.emplace_back(known);
+    const std::vector<std::string> similar = closest_matches(name, names, 3);
     fail<ArgumentError>({.operation = "apply",
                          .with = {{"name", std::string(name)}},
                          .wrong = "there is no operation of this name",
-                         .remedy = "tessera_operation() lists all of them"});
+                         .remedy = similar.empty() ? "tessera_operation() lists all of them"
+                                                   : fmt::format("Similar names: {}. tessera_operation() lists all of them",
+                                                                 fmt::join(similar, ", "))});
+  }
   const Parsed& p = found->second;
   const auto wrong = [&](std::string what) {
     fail<ArgumentError>(

@@ -12,6 +12,8 @@
 #include "tessera/base/config.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/fork.h"
+#include "tessera/base/os/hardware.h"
+#include "tessera/device/setting_names.h"
 
 namespace tessera {
 namespace {
@@ -30,6 +32,10 @@ const Settings& settings() {
   if (const Settings* s = current.load(std::memory_order_acquire)) return *s;
   Settings s;
   logging::check_setting();
+  static const bool checked [[maybe_unused]] = [] {
+    for (const std::string& text : misspelt_settings(os::variables_named("TESSERA_"))) logging::warn(text);
+    return true;
+  }();
   s.device = config::text("TESSERA_DEVICE");
   s.memory_limit = config::bytes("TESSERA_MEMORY_LIMIT");
   s.dump = config::text("TESSERA_DUMP");

@@ -229,7 +229,7 @@ static void arrays(void) {
   /* Every operation has a signature; errors name it. */
   CHECK(tessera_operation_count() > 100 && tessera_operation(tessera_operation_count()) == NULL);
   count = 1;
-  FAILS(tessera_apply("summ", operands, 1, NULL, 0, parts, &count), TESSERA_ARGUMENT_ERROR, "no operation of this name");
+  FAILS(tessera_apply("summ", operands, 1, NULL, 0, parts, &count), TESSERA_ARGUMENT_ERROR, "Similar names: sum");
   FAILS(tessera_apply("sum", operands, 0, NULL, 0, parts, &count), TESSERA_ARGUMENT_ERROR, "sum(a; axes, keep)");
   FAILS(tessera_apply("sum", operands, 1, split, 1, parts, &count), TESSERA_ARGUMENT_ERROR, "no attribute 'sections'");
   FAILS(tessera_apply("reshape", operands, 1, NULL, 0, parts, &count), TESSERA_ARGUMENT_ERROR, "'shape' is missing");

@@ -11,6 +11,8 @@
 #include <fstream>
 #include <functional>
 #include <random>
+#include <regex>
+#include <set>
 #include <thread>
 
 #include "tessera/base/config.h"
@@ -18,6 +20,7 @@
 #include "tessera/base/log.h"
 #include "tessera/base/os/system.h"
 #include "tessera/device/memory/pool.h"
+#include "tessera/device/setting_names.h"
 #include "tests/device/deferred.h"
 #include "tests/support/device_fixture.h"
 
@@ -424,6 +427,28 @@ TEST_F(Groups, ReadsVersion1LimitsIfGroupIsNotMounted) {
   write("groups/memory/memory.usage_in_bytes", "96000\n");
   ASSERT_TRUE(ask());
   EXPECT_EQ(ask()->free, 4000000u);
+}
+
+TEST(Settings, NamesAreThoseOfThePage) {
+  std::ifstream file("docs/map.md");
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  const std::size_t begin = page.find("## Settings"), end = page.find("**Tests**", begin);
+  ASSERT_LT(begin, end);
+  std::set<std::string> wanted = {"API_KEY"};  // docs/serve.md
+  const std::regex name("TESSERA_([A-Z0-9_]+)");
+  const std::string part = page.substr(begin, end - begin);
+  for (std::sregex_iterator m(part.begin(), part.end(), name), last; m != last; ++m) wanted.insert((*m)[1]);
+  EXPECT_EQ(std::set<std::string>(setting_names().begin(), setting_names().end()), wanted);
+}
+
+TEST(Settings, MisspeltNamesAreReported) {
+  const auto texts = misspelt_settings({"TESSERA_DEVISE=cuda:0", "TESSERA_DEVICE=cuda:0", "TESSERA_THREAD=2",
+                                        "TESSERA_KERNEL_CACHE_SZIE=1G", "TESSERA_TEST_SEED=1", "TESSERA_HOME=/x",
+                                        "TESSERA_=", "PATH=/bin"});
+  ASSERT_EQ(texts.size(), 3u);
+  EXPECT_EQ(texts[0], "TESSERA_DEVISE is set, but there is no such setting; did you mean TESSERA_DEVICE?");
+  EXPECT_NE(texts[1].find("TESSERA_THREADS?"), std::string::npos);
+  EXPECT_NE(texts[2].find("TESSERA_KERNEL_CACHE_SIZE?"), std::string::npos);
 }
 
 }  // namespace
