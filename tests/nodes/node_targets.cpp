@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The targets on which the cells of the table of nodes run.
 #include <algorithm>
+#include <cstdio>
 
 #include "tessera/device/launch/kernel.h"
 #include "tessera/emit/lower.h"
@@ -105,7 +106,14 @@ bool Target::index64(std::span<const Memory> memory) {
 
 std::vector<std::unique_ptr<Target>> all_targets() {
   std::vector<std::unique_ptr<Target>> all;
-  for (Device device : testing::all_devices()) all.push_back(std::make_unique<DeviceTarget>(device));
+  for (Device device : testing::all_devices()) {
+    // With LLVM 18, PoCL before 7 ends the process for some of the cells, even without optimisation (pocl/pocl#1608).
+    const std::string version = device.backend == Backend::opencl ? device_info(device).driver_version : "";
+    if (version.starts_with("Portable Computing Language 5") || version.starts_with("Portable Computing Language 6"))
+      std::printf("%s is not tested: %s\n", to_string(device).c_str(), version.c_str());
+    else
+      all.push_back(std::make_unique<DeviceTarget>(device));
+  }
   for (const bool poor : {false, true}) all.push_back(std::make_unique<InterpreterTarget>(poor));
   return all;
 }

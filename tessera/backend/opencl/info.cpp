@@ -163,8 +163,11 @@ DeviceFacts device_facts(PlatformId platform, DeviceId device, int index) {
   if (info.kind == DeviceKind::cpu) can.local_bytes = os::thread_stack_bytes() / 4 * 3;
   can.max_parameter_bytes = query.number<std::size_t>(max_parameter_size, 1024);
   can.vector_bytes = std::max(16u, 4 * query.number<std::uint32_t>(native_vector_width_float, 4));
-  // Subgroups are used only if the driver reports their widths.
-  if (facts.dialect.subgroups && query.number<std::uint32_t>(max_num_sub_groups) > 0) {
+  // Subgroups are used only if the driver reports their widths. PoCL on a CPU reports powers of two, but its subgroups
+  // are the rows of a block, of any width.
+  const bool pocl = platform_text(platform, platform_name) == "Portable Computing Language";
+  if (facts.dialect.subgroups && !(pocl && info.kind == DeviceKind::cpu) &&
+      query.number<std::uint32_t>(max_num_sub_groups) > 0) {
     std::vector<std::uint32_t> widths;
     for (std::size_t w : query.list<std::size_t>(sub_group_sizes_intel))
       widths.push_back(static_cast<std::uint32_t>(w));
