@@ -7,6 +7,7 @@
 
 #include "tessera/array/functions.h"
 #include "tessera/array/rearrange.h"
+#include "tessera/array/scatter.h"
 
 namespace tessera {
 
@@ -157,11 +158,16 @@ const Array* only_mask(const std::vector<AxisIndex>& indices) {
   return array != nullptr && array->dtype() == DType::boolean ? array : nullptr;
 }
 
-/// Replaces the elements at arrays of positions: `change` returns a modified copy of the merged array.
+/// Changes the elements at arrays of positions: in the memory of the array if the merged array is a view of it, else
+/// with a copy of the indexed part.
 template <class Change>
 void rewrite(const IndexedView& s, Change&& change) {
-  const Merged m = merge(s);
-  Array changed = change(m.array, positions_of(s), m.axis).reshape(m.apart);
+  Merged m = merge(s);
+  const bool in_place = !m.array.pending() && m.array.source() == s.view.source() && m.array.contiguous();
+  if (!in_place) m.array = m.array.copy();
+  change(m.array, positions_of(s), m.axis);
+  if (in_place) return;
+  Array changed = m.array.reshape(m.apart);
   std::vector<int> back(m.order.size());
   for (std::size_t d = 0; d < back.size(); ++d) back[static_cast<std::size_t>(m.order[d])] = static_cast<int>(d);
   changed = changed.permute(back);
@@ -200,7 +206,7 @@ void index_assign(Array& a, const std::vector<AxisIndex>& indices, const ArrayOp
     Array view = s.view;
     view.assign(in_order(s, given));
   } else {
-    rewrite(s, [&](const Array& from, const Array& at, int axis) { return scatter(from, at, given, axis); });
+    rewrite(s, [&](Array& target, const Array& at, int axis) { detail::scatter_into(target, at, given, axis); });
   }
 }
 
@@ -211,7 +217,7 @@ void index_add(Array& a, const std::vector<AxisIndex>& indices, const ArrayOpera
     Array view = s.view;
     view += in_order(s, given);
   } else {
-    rewrite(s, [&](const Array& from, const Array& at, int axis) { return scatter_add(from, at, given, axis); });
+    rewrite(s, [&](Array& target, const Array& at, int axis) { detail::scatter_add_into(target, at, given, axis); });
   }
 }
 

@@ -8,6 +8,7 @@
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
 #include "tessera/array/radix_sort.h"
+#include "tessera/array/scatter.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/kernel_family.h"
 #include "tessera/device/placement/kernel_backend.h"
@@ -303,6 +304,35 @@ ir::Function trace_scatter(const RowsSpec& spec) {
   return builder.finish();
 }
 
+/// The same in the memory of `out`, with one thread per update instead of one per element.
+ir::Function trace_scatter_into(const TakeSpec& spec) {
+  ir::Builder builder("scatter_into_rows", ir::KernelKind::map);
+  ir::Builder::Scope scope(builder);
+  const auto indices = ir::buffer_param("indices", spec.indices, ir::Access::read);
+  const auto updates = ir::buffer_param("updates", spec.table, ir::Access::read);
+  const auto last = ir::buffer_param("last", DType::i32, ir::Access::read);
+  const auto out = ir::buffer_param("out", spec.table, ir::Access::read_write);
+  const Value extent = ir::scalar_param("extent", DType::index), count = ir::scalar_param("count", DType::index);
+  const Value width = ir::scalar_param("width", DType::index);
+  const Place at = place(spec.single);
+  const Row to = row_of(indices.load(at.i), extent);
+  const Value final = last.load_if(to.inside, to.row, ir::literal(DType::i32, 0));
+  ir::if_(final == ir::cast(DType::i32, at.i) + 1, [&] {
+    out.store((at.outer * extent + to.row) * width + at.column,
+              updates.load((at.outer * count + at.i) * width + at.column));
+  });
+  return builder.finish();
+}
+
+Array last_indices(const Scattered& s) {
+  Array last = Array::zeros({s.axis.extent}, DType::i32, s.a.device());
+  static auto& find = *new KernelFamily<DType>(trace_last_index);
+  find(s.indices.dtype())
+      .launch({static_cast<std::uint64_t>(s.count), 1, 1},
+              {s.indices.view(), last.view_for_writing(), LaunchArgument::index(s.axis.extent)});
+  return last;
+}
+
 void scatter_back(Backward& b, int axis) {
   const Array &g = b.adjoint(), indices = b.operand(1);
   b.add(0, [&] { return scatter(g, indices, Array::zeros({}, g.dtype(), g.device()), axis); });
@@ -327,11 +357,7 @@ Array scatter(const Array& a, const Array& indices, const Array& updates, int ax
                 .keeps = operand_bits(1)};
   };
   if (s.updates.size() == 0) return operation.finish(a.copy(), attributes, rule);
-  const Array last = Array::zeros({s.axis.extent}, DType::i32, a.device());
-  static auto& find = *new KernelFamily<DType>(trace_last_index);
-  find(indices.dtype())
-      .launch({static_cast<std::uint64_t>(s.count), 1, 1},
-              {s.indices.view(), last.view_for_writing(), LaunchArgument::index(s.axis.extent)});
+  const Array last = last_indices(s);
   Array out = Array::empty(a.shape(), a.dtype(), a.device());
   const bool single = s.axis.inner == 1;
   static auto& family = *new KernelFamily<RowsSpec>(trace_scatter);
@@ -473,7 +499,89 @@ detail::SortedKeys sort_by_row(const Array& indices, std::int64_t extent) {
   return detail::radix_sort_keys(rows, std::bit_width(static_cast<std::uint64_t>(extent)));
 }
 
+/// Adds the updates to `out`, whose dtype is that of the sums on a CPU.
+void add_rows(const Array& out, const Scattered& s) {
+  if (blocks_are_vectors(kernel_backend(out.device())))
+    return add_in_order(out, s.indices, s.updates.astype(out.dtype()), s.axis);
+  const detail::SortedKeys sorted = sort_by_row(s.indices, s.axis.extent);
+  const bool single = s.axis.inner == 1;
+  static auto& family = *new KernelFamily<RowsSpec>(trace_scatter_add);
+  family({out.dtype(), single})
+      .launch(
+          threads(single, s.axis.outer, s.count, s.axis.inner),
+          {sorted.keys.view(), sorted.positions.view(), s.updates.view(), out.view_for_writing(),
+           LaunchArgument::index(s.axis.extent), LaunchArgument::index(s.count), LaunchArgument::index(s.axis.inner)});
+}
+
+/// Writes the last update of each row, for updates that are sorted by row.
+ir::Function trace_scatter_sorted(const RowsSpec& spec) {
+  ir::Builder builder("scatter_sorted_rows", ir::KernelKind::map);
+  ir::Builder::Scope scope(builder);
+  const auto keys = ir::buffer_param("keys", DType::u32, ir::Access::read);
+  const auto order = ir::buffer_param("order", DType::i32, ir::Access::read);
+  const auto updates = ir::buffer_param("updates", spec.dtype, ir::Access::read);
+  const auto out = ir::buffer_param("out", spec.dtype, ir::Access::read_write);
+  const Value extent = ir::scalar_param("extent", DType::index), count = ir::scalar_param("count", DType::index);
+  const Value width = ir::scalar_param("width", DType::index);
+  const Place at = place(spec.single);
+  const Value key = keys.load(at.i), row = ir::cast(DType::index, key);
+  const Value next = keys.load_if(at.i + 1 < count, at.i + 1, ir::literal(DType::u32, 0xffffffff));
+  const Value from = ir::cast(DType::index, order.load(at.i));
+  ir::if_(next != key && row < extent, [&] {
+    out.store((at.outer * extent + row) * width + at.column,
+              updates.load((at.outer * count + from) * width + at.column));
+  });
+  return builder.finish();
+}
+
+/// Whether the sums of this dtype have another dtype: on a CPU, 16-bit sums are computed in f32 and rounded once.
+bool sums_are_wider(const Array& a) {
+  return (a.dtype() == DType::f16 || a.dtype() == DType::bf16) && blocks_are_vectors(kernel_backend(a.device()));
+}
+
+/// An operand that does not change while `target` is written.
+Array apart(const Array& operand, const Array& target) {
+  return !operand.pending() && operand.source() == target.source() ? operand.copy() : operand;
+}
+
 }  // namespace
+
+void detail::scatter_into(Array& target, const Array& indices, const Array& updates, int axis) {
+  const Operation operation("scatter_into", target, indices, updates);
+  check_write_target("scatter_into", target);
+  const Scattered s = checked_scatter("scatter_into", target, apart(indices, target), apart(updates, target), axis);
+  if (s.updates.size() == 0 || target.size() == 0) return;
+  const bool single = s.axis.inner == 1;
+  if (s.count < s.axis.extent / 16) {  // sorting is faster than an array of the last index of each row
+    const SortedKeys sorted = sort_by_row(s.indices, s.axis.extent);
+    static auto& family = *new KernelFamily<RowsSpec>(trace_scatter_sorted);
+    family({target.dtype(), single})
+        .launch(threads(single, s.axis.outer, s.count, s.axis.inner),
+                {sorted.keys.view(), sorted.positions.view(), s.updates.view(), target.view_for_writing(),
+                 LaunchArgument::index(s.axis.extent), LaunchArgument::index(s.count),
+                 LaunchArgument::index(s.axis.inner)});
+    operation.finish_in_place(target);
+    return;
+  }
+  const Array last = last_indices(s);
+  static auto& family = *new KernelFamily<TakeSpec>(trace_scatter_into);
+  family({target.dtype(), s.indices.dtype(), false, single})
+      .launch(
+          threads(single, s.axis.outer, s.count, s.axis.inner),
+          {s.indices.view(), s.updates.view(), last.view(), target.view_for_writing(),
+           LaunchArgument::index(s.axis.extent), LaunchArgument::index(s.count), LaunchArgument::index(s.axis.inner)});
+  operation.finish_in_place(target);
+}
+
+void detail::scatter_add_into(Array& target, const Array& indices, const Array& updates, int axis) {
+  if (sums_are_wider(target)) return target.assign(scatter_add(target, indices, updates, axis));
+  const Operation operation("scatter_add_into", target, indices, updates);
+  check_write_target("scatter_add_into", target), check_numeric("scatter_add_into", target.dtype());
+  const Scattered s = checked_scatter("scatter_add_into", target, apart(indices, target), apart(updates, target), axis);
+  if (s.updates.size() == 0 || target.size() == 0) return;
+  add_rows(target, s);
+  operation.finish_in_place(target);
+}
 
 Array scatter_add(const Array& a, const Array& indices, const Array& updates, int axis) {
   RuledOperation operation("scatter_add", a, indices, updates);
@@ -488,26 +596,10 @@ Array scatter_add(const Array& a, const Array& indices, const Array& updates, in
                     },
                 .keeps = operand_bits(1)};
   };
-  const bool empty = s.updates.size() == 0 || a.size() == 0;
-  if (blocks_are_vectors(kernel_backend(a.device())) && !empty) {
-    // 16-bit sums are computed in f32 and rounded once
-    const bool small = a.dtype() == DType::f16 || a.dtype() == DType::bf16;
-    const DType sums = small ? DType::f32 : a.dtype();
-    const Array out = small ? s.a.astype(sums) : s.a.copy();
-    add_in_order(out, s.indices, s.updates.astype(sums), s.axis);
-    return operation.finish(out.astype(a.dtype()), attributes, rule);
-  }
-  Array out = a.copy();
-  if (empty) return operation.finish(std::move(out), attributes, rule);
-  const detail::SortedKeys sorted = sort_by_row(s.indices, s.axis.extent);
-  const bool single = s.axis.inner == 1;
-  static auto& family = *new KernelFamily<RowsSpec>(trace_scatter_add);
-  family({a.dtype(), single})
-      .launch(
-          threads(single, s.axis.outer, s.count, s.axis.inner),
-          {sorted.keys.view(), sorted.positions.view(), s.updates.view(), out.view_for_writing(),
-           LaunchArgument::index(s.axis.extent), LaunchArgument::index(s.count), LaunchArgument::index(s.axis.inner)});
-  return operation.finish(std::move(out), attributes, rule);
+  if (s.updates.size() == 0 || a.size() == 0) return operation.finish(a.copy(), attributes, rule);
+  const Array out = sums_are_wider(a) ? s.a.astype(DType::f32) : s.a.copy();
+  add_rows(out, s);
+  return operation.finish(out.astype(a.dtype()), attributes, rule);
 }
 
 }  // namespace tessera

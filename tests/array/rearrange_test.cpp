@@ -83,6 +83,14 @@ TEST_P(OnEveryDevice, IndicesOfSeveralKindsSelectAndWrite) {
   EXPECT_EQ(ints(x), (Ints{0, 3, 4, 3, 7, 5, 8, 9, -1, 1, 2, -1}));
   index_add(x, {Array::from({0, 0, 2}), Slice{2, 4}}, Array::from({10, 20}));
   EXPECT_EQ(ints(x), (Ints{0, 3, 24, 43, 7, 5, 8, 9, -1, 1, 12, 19}));
+  Array wide = Array::zeros({100, 2}, DType::i32), aliased = numbered({40});
+  index_assign(wide, {Array::from({7, 99, 7, -1, 100}), Slice{{}, {}, 1}}, numbered({5, 2}));
+  EXPECT_EQ(ints(take(wide, Array::from({7, 99}))), (Ints{4, 5, 6, 7}));
+  EXPECT_EQ(sum(wide).item<std::int64_t>(), 22);
+  index_assign(aliased, {flip(aliased).copy()}, aliased);  // reads the memory that it writes
+  EXPECT_EQ(ints(aliased), ints(flip(numbered({40}))));
+  index_add(aliased, {aliased}, aliased);
+  EXPECT_EQ(ints(aliased), Ints(40, 39));
   index_add(x, {Ellipsis{}, 0}, 1);
   EXPECT_EQ(ints(x), (Ints{1, 3, 24, 43, 8, 5, 8, 9, 0, 1, 12, 19}));
 
