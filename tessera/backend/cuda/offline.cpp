@@ -128,8 +128,13 @@ void CudaTarget::choose_compiler(TargetCompiler compiler) {
     module_ = cpu::open_ptx_module();
     const bool machine_code = output_ == Output::machine_code;
     if (machine_code) ptxas_ = ptxas_file();
-    constexpr int any_version = 100;
-    if (module_.generator) ptx_target_ = module_.generator->target_for(architecture_.capability, any_version);
+    if (module_.generator) {
+      // PTX for drivers since CUDA 11.8, unless the architecture is newer. ptxas gets the newest version.
+      constexpr int of_cuda_11_8 = 78, any = 100;
+      const cpu::PtxTarget newest = module_.generator->target_for(architecture_.capability, any);
+      ptx_target_ = module_.generator->target_for(architecture_.capability, of_cuda_11_8);
+      if (machine_code || ptx_target_.capability < newest.capability) ptx_target_ = newest;
+    }
     if (ptx_target_.capability != 0 && (!machine_code || !ptxas_.empty())) {
       compiler_ = module_.generator->version();
       if (machine_code) compiler_ += ", ptxas " + ptxas_release(ptxas_);
