@@ -34,7 +34,15 @@ inline double seconds_since_boot() {
 }
 
 inline bool can_use_namespaces() {
-  return ::getuid() == 0 && run({"netns", "list"}, {.program = "/usr/sbin/ip"}).code == 0;
+  if (::getuid() != 0) return false;
+  const std::string name = fmt::format("tessera-try-{}", ::getpid());
+  const auto ip = [&](const std::vector<std::string>& words) {
+    return run(words, {.program = "/usr/sbin/ip"}).code == 0;
+  };
+  if (!ip({"netns", "add", name})) return false;
+  const bool usable = ip({"netns", "exec", name, "true"});  // false in a chroot
+  ip({"netns", "delete", name});
+  return usable;
 }
 
 /// Calls f(i) for i from 0 to count, on five threads, because jobs mostly wait.
