@@ -2,6 +2,7 @@
 #include "tessera/dist/mpi_transport.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <cstdio>
@@ -84,23 +85,42 @@ struct Mpi {
 /// Who ends MPI in this process.
 enum class Finalise : unsigned char { program, transport, process_manager };
 
-/// Tells Hydra that this process ends regularly, instead of MPI_Finalize. (PMI version 1: one line per command.)
-void leave_process_manager() {
-  const auto descriptor = config::integer("PMI_FD", 0, std::numeric_limits<int>::max());
-  if (!descriptor) return;
-  std::FILE* const out = ::fdopen(static_cast<int>(*descriptor), "w");
-  std::FILE* const in = ::fdopen(static_cast<int>(*descriptor), "r");
-  char line[256];
-  if (out != nullptr && in != nullptr && std::fputs("cmd=finalize\n", out) >= 0 && std::fflush(out) == 0)
-    static_cast<void>(std::fgets(line, sizeof line, in));
-}
+/// The connection to Hydra, by PMI version 1: one line per command. Other launchers have none.
+class ProcessManager {
+ public:
+  ProcessManager() = default;
+  explicit ProcessManager(LauncherKind launcher) {
+    const auto number = config::integer("PMI_FD", 0, std::numeric_limits<int>::max());
+    if (launcher == LauncherKind::hydra && number) descriptor_ = static_cast<int>(*number), socket_ = socket();
+  }
+  /// Tells Hydra that this process ends regularly, unless MPI_Finalize has already done it and closed the connection.
+  /// Hydra kills the other processes if one ends without this command.
+  void leave() const {
+    if (!socket_ || socket() != socket_) return;
+    std::FILE* const out = ::fdopen(descriptor_, "w");
+    std::FILE* const in = ::fdopen(descriptor_, "r");
+    char line[256];
+    if (out != nullptr && in != nullptr && std::fputs("cmd=finalize\n", out) >= 0 && std::fflush(out) == 0)
+      static_cast<void>(std::fgets(line, sizeof line, in));
+  }
+
+ private:
+  /// Identifies the file, because the number of a closed descriptor is used again.
+  std::optional<std::pair<dev_t, ino_t>> socket() const {
+    struct stat about {};
+    if (::fstat(descriptor_, &about) != 0 || !S_ISSOCK(about.st_mode)) return std::nullopt;
+    return std::pair{about.st_dev, about.st_ino};
+  }
+  int descriptor_ = -1;
+  std::optional<std::pair<dev_t, ino_t>> socket_;
+};
 
 template <class Handle>
 class MpiTransport final : public Transport {
  public:
   /// Duplicates the communicator.
-  MpiTransport(Mpi<Handle> mpi, Handle communicator, Finalise finalise, bool any_thread)
-      : mpi_(std::move(mpi)), finalise_(finalise), any_thread_(any_thread) {
+  MpiTransport(Mpi<Handle> mpi, Handle communicator, Finalise finalise, bool any_thread, ProcessManager manager = {})
+      : mpi_(std::move(mpi)), finalise_(finalise), any_thread_(any_thread), manager_(manager) {
     mpi_.check(mpi_.call.duplicate(communicator, &communicator_), "MPI_Comm_dup", -1);
     mpi_.check(mpi_.call.set_error_handler(communicator_, mpi_.errors_return), "MPI_Comm_set_errhandler", -1);
     rank_ = mpi_.number(mpi_.call.rank, communicator_, "MPI_Comm_rank");
@@ -177,11 +197,12 @@ class MpiTransport final : public Transport {
                               "Another rank may have failed");
     if (finalise_ == Finalise::process_manager) {
       mpi_.check(mpi_.call.barrier(communicator_), "MPI_Barrier", rank_);
-      leave_process_manager();
-      return;
+      return manager_.leave();
     }
     mpi_.check(mpi_.call.free(&communicator_), "MPI_Comm_free", rank_);
-    if (finalise_ == Finalise::transport) mpi_.check(mpi_.call.finalize(), "MPI_Finalize", rank_);
+    if (finalise_ != Finalise::transport) return;
+    mpi_.check(mpi_.call.finalize(), "MPI_Finalize", rank_);
+    manager_.leave();  // MPICH 4.2.1 does not
   }
 
  private:
@@ -203,6 +224,7 @@ class MpiTransport final : public Transport {
   Handle communicator_{};
   const Finalise finalise_;
   const bool any_thread_;
+  const ProcessManager manager_;
   int rank_ = 0, size_ = 0;
 };
 
@@ -260,8 +282,9 @@ std::unique_ptr<Transport> start(MpiLibrary library, const Launch& launch) {
   const bool any_thread = provided >= mpi.constants.thread_serialized;
   const Handle world = mpi.world;
   const bool skips_finalize = mpi.library.can_hang_in_finalize && launch.kind == LauncherKind::hydra;
-  return std::make_unique<MpiTransport<Handle>>(
-      std::move(mpi), world, skips_finalize ? Finalise::process_manager : Finalise::transport, any_thread);
+  return std::make_unique<MpiTransport<Handle>>(std::move(mpi), world,
+                                                skips_finalize ? Finalise::process_manager : Finalise::transport,
+                                                any_thread, ProcessManager(launch.kind));
 }
 
 template <class Handle>

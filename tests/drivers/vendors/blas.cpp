@@ -8,30 +8,23 @@
 #include <deque>
 #include <mutex>
 
+#include "tessera/base/half.h"
+
 namespace tessera::fake {
 
 namespace {
 
 double read(const void* data, std::int64_t at, Real real) {
   if (real == Real::f32) return static_cast<const float*>(data)[at];
-  if (real == Real::f16) return static_cast<double>(static_cast<const _Float16*>(data)[at]);
-  const std::uint32_t bits = std::uint32_t{static_cast<const std::uint16_t*>(data)[at]} << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
+  const std::uint16_t bits = static_cast<const std::uint16_t*>(data)[at];
+  return real == Real::f16 ? half_value(bits) : bfloat16_value(bits);
 }
 void write(void* data, std::int64_t at, Real real, double value) {
-  if (real == Real::f32) {
-    static_cast<float*>(data)[at] = static_cast<float>(value);
-  } else if (real == Real::f16) {
-    static_cast<_Float16*>(data)[at] = static_cast<_Float16>(value);
-  } else {
-    const auto single = static_cast<float>(value);
-    std::uint32_t bits;
-    std::memcpy(&bits, &single, sizeof bits);
-    bits += 0x7fff + (bits >> 16 & 1);  // rounds to nearest even
-    static_cast<std::uint16_t*>(data)[at] = static_cast<std::uint16_t>(bits >> 16);
-  }
+  const auto single = static_cast<float>(value);
+  if (real == Real::f32)
+    static_cast<float*>(data)[at] = single;
+  else
+    static_cast<std::uint16_t*>(data)[at] = real == Real::f16 ? half_bits(single) : bfloat16_bits(single);
 }
 
 std::int64_t extent(const Product::Matrix& x, std::int64_t rows, std::int64_t columns, std::int64_t batch) {
