@@ -18,6 +18,7 @@
 #include "tessera/base/os/child.h"
 #include "tessera/base/printable.h"
 #include "tessera/device/placement/placement_scope.h"
+#include "tessera/dist/mpi_transport.h"
 
 namespace tessera::app {
 namespace {
@@ -178,5 +179,6 @@ int main(int argc, char** argv) {
   if (watched()) return code;
   print_stats();
   std::fflush(nullptr);
+  tessera::dist::leave_launcher();
   tessera::os::leave(code);  // skips the exit handlers of drivers, which may crash or hang
 }

@@ -2,12 +2,12 @@
 #include "tessera/dist/mpi_transport.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <string>
@@ -96,7 +96,7 @@ class ProcessManager {
   /// Tells Hydra that this process ends regularly, unless MPI_Finalize has already done it and closed the connection.
   /// Hydra kills the other processes if one ends without this command.
   void leave() const {
-    if (!socket_ || socket() != socket_) return;
+    if (socket_.empty() || socket() != socket_) return;
     std::FILE* const out = ::fdopen(descriptor_, "w");
     std::FILE* const in = ::fdopen(descriptor_, "r");
     char line[256];
@@ -105,15 +105,17 @@ class ProcessManager {
   }
 
  private:
-  /// Identifies the file, because the number of a closed descriptor is used again.
-  std::optional<std::pair<dev_t, ino_t>> socket() const {
-    struct stat about {};
-    if (::fstat(descriptor_, &about) != 0 || !S_ISSOCK(about.st_mode)) return std::nullopt;
-    return std::pair{about.st_dev, about.st_ino};
+  /// Returns the number of the socket ("socket:[123]"), because the number of a closed descriptor is used again.
+  std::string socket() const {
+    std::error_code missing;
+    const auto file = std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", descriptor_), missing).string();
+    return file.starts_with("socket:") ? file : "";
   }
   int descriptor_ = -1;
-  std::optional<std::pair<dev_t, ino_t>> socket_;
+  std::string socket_;
 };
+
+ProcessManager finalised_manager;  // of the job that this process has finalised
 
 template <class Handle>
 class MpiTransport final : public Transport {
@@ -202,7 +204,7 @@ class MpiTransport final : public Transport {
     mpi_.check(mpi_.call.free(&communicator_), "MPI_Comm_free", rank_);
     if (finalise_ != Finalise::transport) return;
     mpi_.check(mpi_.call.finalize(), "MPI_Finalize", rank_);
-    manager_.leave();  // MPICH 4.2.1 does not
+    finalised_manager = manager_;
   }
 
  private:
@@ -321,5 +323,7 @@ std::unique_ptr<Transport> adopt_mpi(std::uintptr_t communicator) {
   return library.abi == MpiAbi::mpich ? adopt<int>(std::move(library), communicator)
                                       : adopt<void*>(std::move(library), communicator);
 }
+
+void leave_launcher() { finalised_manager.leave(); }
 
 }  // namespace tessera::dist

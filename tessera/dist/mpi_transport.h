@@ -28,4 +28,8 @@ std::unique_ptr<Transport> open_mpi(const Launch& launch);
 /// MPI_THREAD_SERIALIZED.
 std::unique_ptr<Transport> adopt_mpi(std::uintptr_t communicator);
 
+/// Tells the launcher that this process ends regularly. For programs that end without exit handlers, in which
+/// MPICH 4.2.1 does it. Does nothing if a World has not finalised MPI, or MPI_Finalize has told it.
+void leave_launcher();
+
 }  // namespace tessera::dist
