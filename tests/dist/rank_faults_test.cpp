@@ -155,7 +155,14 @@ class RankFaults : public testing::TestWithParam<const char*> {
   void SetUp() override {
     if (test::run({"1", "--mpi", GetParam(), "true"}).code == 77)
       GTEST_SKIP() << "not installed: mpirun." << GetParam();
+    if (GetParam() != std::string("mpich")) return;
+    const std::string version = test::run({"--version"}, {.program = "/usr/bin/mpirun.mpich"}).out;
+    loses_status_ = std::regex_search(version, std::regex("Version: +4\\.2\\."));
   }
+
+  /// Whether the launcher is Hydra of MPICH 4.2, which returns 0 for one of about 25 jobs whose ranks end by a signal
+  /// or with an error.
+  bool loses_status_ = false;
 
   /// Runs a job with a fault. Returns what is wrong with it; empty: nothing.
   std::string problems_of(const Fault& fault, int hosts, const States& states, std::size_t seed) const {
@@ -193,7 +200,8 @@ class RankFaults : public testing::TestWithParam<const char*> {
       wrong += fmt::format("ended {:.1f} s after the fault; ", ended_at - fault_at);
     if (o.late) wrong += "the launcher did not end; ";
     if (fault_at == 0 && !fault.is("long validation")) wrong += "the fault did not happen; ";
-    if (fault.succeeds != (o.code == 0)) wrong += fmt::format("exit status {}; ", o.code);
+    if (fault.succeeds != (o.code == 0) && !(loses_status_ && o.code == 0))
+      wrong += fmt::format("exit status {}; ", o.code);
     for (const char* text : fault.texts)
       if (!std::regex_search(o.out + o.err, std::regex(text))) wrong += fmt::format("no \"{}\"; ", text);
     try {
