@@ -254,7 +254,7 @@ TEST_P(OnEveryDevice, WritingMemoryThatAGradientNeedsThrows) {
   const auto write_with = [&](auto write) {
     return [&, write] {
       grad([&](const Array& x) {
-        const Array y = matmul(x, kept.unsqueeze(1)) + sum(x * kept);
+        const Array other = sum(x * kept), y = matmul(x, kept.unsqueeze(1)) + other;
         Array target = kept;
         write(target);
         return sum(y);
