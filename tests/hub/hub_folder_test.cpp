@@ -325,6 +325,8 @@ TEST(HubFolder, ErrorsNameFileAndKey) {
       {config("quantization_config", 3), {"config.json", "quantization_config", "number", "object"}},
       {config("hidden_size", "32"), {"config.json", "hidden_size", "string", "integer"}},
       {config("hidden_size", nullptr), {"config.json", "hidden_size", "missing"}},
+      {[](ModelFolder& m) { m.config.erase("head_dim"), m.config["num_attention_heads"] = 64; },
+       {"config.json", "num_attention_heads", "64", "32"}},
       {config("num_hidden_layers", -1), {"config.json", "num_hidden_layers", "-1"}},
       {config("num_hidden_layers", std::uint64_t{1} << 63), {"config.json", "num_hidden_layers", "4096"}},
       {config("hidden_act", "relu"), {"config.json", "hidden_act", "relu", "silu"}},

@@ -153,7 +153,8 @@ void add_embedding_vocabulary(Model& m, std::size_t size, bool is_unigram) {
 std::vector<Model> models() {
   std::vector<Model> out;
   json figures = json::parse(std::ifstream("tests/data/architectures.json"));
-  for (json& c : json::parse(std::ifstream("tests/data/embeddings.json"))["cases"]) figures["cases"].push_back(c);
+  json embeddings = json::parse(std::ifstream("tests/data/embeddings.json"));
+  for (json& c : embeddings["cases"]) figures["cases"].push_back(c);
   for (const json& c : figures["cases"]) {
     Model m;
     for (const json& k : c["keys"]) m.keys.emplace_back(k[0], test::value_of(k[1], k[2]));
@@ -510,8 +511,8 @@ std::vector<Folder> write_folders(const std::filesystem::path& to) {
   }
   test::ModelFolder m = test::folder_of(test::folder_cases[0]);
   m.config["vocab_size"] = 1000;
-  for (const json& c : json::parse(std::ifstream("tests/data/hub_tokenizers.json"))["cases"])
-    m.tokenizer = c["tokenizer"], add(m, false);
+  const json tokenizers = json::parse(std::ifstream("tests/data/hub_tokenizers.json"));
+  for (const json& c : tokenizers["cases"]) m.tokenizer = c["tokenizer"], add(m, false);
   return out;
 }
 

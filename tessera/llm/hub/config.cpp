@@ -290,6 +290,8 @@ ModelShape add_config(const JsonObject& c, const Family& f, Metadata& to) {
   s.key_heads = c.integer_or("num_key_value_heads", otherwise, 1, 4096);
   const std::int64_t divided = f.head_size == 0 || c.value().contains("head_dim") ? width / s.heads : f.head_size;
   s.head_size = c.integer_or("head_dim", divided, 1, 4096);
+  if (s.head_size == 0)  // `divided` is not checked
+    c.bad("num_attention_heads", fmt::format("{} is more than the width, {}", s.heads, width));
   s.tied = c.flag_or("tie_embedding", c.flag_or("tie_word_embeddings", f.tied));  // the first is LFM2's
   to.set_count(prefix + "context_length", c.integer_or("max_position_embeddings", f.context, 1, most));
   to.set_count(prefix + "embedding_length", width);
