@@ -69,6 +69,7 @@ class BufferReduction {
   using Step = BlockKernel<Buffer<const T>, Buffer<T>, Val<Index>, Val<Index>>;
 
  public:
+  /// Created by reduction().
   explicit BufferReduction(Step step) : step_(std::move(step)) {}
   /// Writes the combination of the elements of `x` to the only element of `out`, without waiting. Both are anything
   /// that a kernel takes for a buffer: a DeviceBuffer, a contiguous Array or a BufferView.
@@ -127,6 +128,7 @@ class BufferScan {
   using Add = MapKernel<Buffer<const T>, Buffer<T>>;
 
  public:
+  /// Created by prefix_scan().
   BufferScan(Step inclusive, Step exclusive, Add add)
       : inclusive_(std::move(inclusive)), exclusive_(std::move(exclusive)), add_(std::move(add)) {}
 
@@ -194,6 +196,7 @@ class BufferCompaction {
   using Copy = BlockKernel<Buffer<const T>, Buffer<const std::int64_t>, Buffer<T>, Val<Index>>;
 
  public:
+  /// Created by compaction().
   BufferCompaction(Count count, BufferScan<std::int64_t> sum, Copy copy)
       : count_(std::move(count)), sum_(std::move(sum)), copy_(std::move(copy)) {}
 

@@ -16,6 +16,7 @@ class View {
   using S = detail::Subscript;
 
  public:
+  /// Created by tracing.
   explicit View(const detail::ViewNodes& nodes) : nodes_(nodes) {}
 
   /// The number of elements along a dimension.
