@@ -304,6 +304,16 @@ TEST(HubFolder, RejectsLayersOfGemma4ThatDifferInOtherWays) {
           {"rope_parameters.sliding_attention.partial_rotary_factor"});
 }
 
+TEST(HubFolder, RejectsOtherSizesOfTheGatedDeltaRule) {
+  const test::Folder scratch;
+  for (const char* key : {"linear_value_head_dim", "linear_key_head_dim", "linear_num_value_heads"}) {
+    ModelFolder m = test::folder_of(case_of("Qwen3_5"));
+    m.config[key] = 2 * m.config[key].get<int>();
+    test::write_folder(scratch / "m", m);
+    expect_throw<FormatError>([&] { GgufFile::open(scratch / "m"); }, {"heads of the gated delta rule"});
+  }
+}
+
 struct Fault {
   std::function<void(ModelFolder&)> make;
   std::vector<std::string_view> message;

@@ -213,6 +213,12 @@ FolderTensors::Converted FolderTensors::convert(const std::string& name, const s
   if (skipped >= size)
     bad(first, fmt::format("expected more than {} rows, but the shape is {}", skipped, to_string(dims)));
   set_rows(out, sources.front(), single ? 1 : size - skipped, shape);
+  const auto check_heads = [&](const Converted::Regroup& r, std::uint64_t have, const char* what) {
+    if (r.key_heads != 0 && r.begin + r.heads * r.size != have)
+      bad(first, fmt::format("expected {} {} for {} heads of the gated delta rule, but the shape is {}",
+                             r.begin + r.heads * r.size, what, r.heads, to_string(first.shape)));
+  };
+  check_heads(out.rows_of_heads, out.rows, "rows"), check_heads(out.columns_of_heads, out.columns, "columns");
   for (Piece& p : out.pieces) p.offset += skipped * out.row_stride;
   const bool keeps_type = out.factors != nullptr || (matrix && out.rows > 1);
   GgmlType type = keeps_type ? out.stored : GgmlType::f32;
