@@ -541,7 +541,8 @@ bool sums_are_wider(const Array& a) {
 
 /// An operand that does not change while `target` is written.
 Array apart(const Array& operand, const Array& target) {
-  return !operand.pending() && operand.source() == target.source() ? operand.copy() : operand;
+  const bool computed = !operand.pending() && !target.pending();  // a pending operand is computed in memory of its own
+  return computed && operand.source()->memory() == target.source()->memory() ? operand.copy() : operand;
 }
 
 }  // namespace

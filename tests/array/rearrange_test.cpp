@@ -89,7 +89,11 @@ TEST_P(OnEveryDevice, IndicesOfSeveralKindsSelectAndWrite) {
   EXPECT_EQ(sum(wide).item<std::int64_t>(), 22);
   index_assign(aliased, {flip(aliased).copy()}, aliased);  // reads the memory that it writes
   EXPECT_EQ(ints(aliased), ints(flip(numbered({40}))));
-  index_add(aliased, {aliased}, aliased);
+  Array same = Array::wrap(aliased.view().storage, DType::i32, {40});
+  index_assign(aliased, {aliased.copy()}, same);
+  EXPECT_EQ(ints(aliased), ints(numbered({40})));
+  index_assign(same, {flip(aliased).copy()}, aliased);
+  index_add(aliased, {aliased}, same);
   EXPECT_EQ(ints(aliased), Ints(40, 39));
   index_add(x, {Ellipsis{}, 0}, 1);
   EXPECT_EQ(ints(x), (Ints{1, 3, 24, 43, 8, 5, 8, 9, 0, 1, 12, 19}));
