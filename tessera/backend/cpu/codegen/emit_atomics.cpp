@@ -24,7 +24,6 @@ ReduceOp reduction_of(AtomicOp op) {
 
 Emitter::Value* Emitter::atomic_scalar(const Node& n, Value* pointer, Value* value, Value* expected) {
   const DType t = n.type.dtype;
-  const bool real = is_float(t);
   const AtomicOp op = n.kind<AtomicOp>();
   const llvm::Align align(bytes_of(t));
   llvm::Type* bits = b_.getIntNTy(static_cast<unsigned>(8 * bytes_of(t)));
@@ -47,12 +46,30 @@ Emitter::Value* Emitter::atomic_scalar(const Node& n, Value* pointer, Value* val
                                          align, order, order);
     return b_.CreateBitCast(b_.CreateExtractValue(pair, 0), type(t));
   }
+  if (is_float(t) && op != AtomicOp::exchange) {
+    // A loop of compare and swap. LLVM makes the same loop of atomicrmw, but before LLVM 20 its code for aarch64
+    // without LSE ignores that an exclusive store failed, and loses the addition (llvm-project issue 150988).
+    auto *again = llvm::BasicBlock::Create(context_, "swap", body_), *before = b_.GetInsertBlock();
+    auto* after = llvm::BasicBlock::Create(context_, "swapped", body_);
+    auto* first = b_.CreateAlignedLoad(bits, pointer, align);
+    first->setAtomic(order);
+    b_.CreateBr(again);
+    b_.SetInsertPoint(again);
+    auto* seen = b_.CreatePHI(bits, 2, "seen");
+    seen->addIncoming(first, before);
+    Value* fresh = combine(reduction_of(op), t, b_.CreateBitCast(seen, type(t)), value);
+    Value* pair = b_.CreateAtomicCmpXchg(pointer, seen, b_.CreateBitCast(fresh, bits), align, order, order);
+    seen->addIncoming(b_.CreateExtractValue(pair, 0), b_.GetInsertBlock());
+    b_.CreateCondBr(b_.CreateExtractValue(pair, 1), after, again);
+    b_.SetInsertPoint(after);
+    return b_.CreateBitCast(seen, type(t));
+  }
   using Rmw = llvm::AtomicRMWInst;
   const bool is_signed = is_signed_int(t);
   Rmw::BinOp how = Rmw::Xchg;
-  if (op == AtomicOp::add) how = real ? Rmw::FAdd : Rmw::Add;
-  if (op == AtomicOp::min) how = real ? Rmw::FMin : is_signed ? Rmw::Min : Rmw::UMin;
-  if (op == AtomicOp::max) how = real ? Rmw::FMax : is_signed ? Rmw::Max : Rmw::UMax;
+  if (op == AtomicOp::add) how = Rmw::Add;
+  if (op == AtomicOp::min) how = is_signed ? Rmw::Min : Rmw::UMin;
+  if (op == AtomicOp::max) how = is_signed ? Rmw::Max : Rmw::UMax;
   if (op == AtomicOp::and_) how = Rmw::And;
   if (op == AtomicOp::or_) how = Rmw::Or;
   if (op == AtomicOp::xor_) how = Rmw::Xor;
