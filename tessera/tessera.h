@@ -58,6 +58,7 @@
 #include "tessera/ops/transformer.h"
 #include "tessera/ops/weight.h"
 #include "tessera/task/block_array.h"
+#include "tessera/task/block_factors.h"
 #include "tessera/task/error.h"
 #include "tessera/task/options.h"
 #include "tessera/task/pinned.h"

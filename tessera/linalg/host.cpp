@@ -55,7 +55,7 @@ void qr(std::int64_t m, std::int64_t n, const Buffer<T>& a, std::int64_t q_colum
   const std::int64_t count = std::min(m, n);
   std::vector<T> tau(static_cast<std::size_t>(std::max<std::int64_t>(1, count)));
   if (!lapack().loaded) {
-    own::householder(m, n, a.data(), m, tau.data());
+    own::householder(m, n, a, tau.data());
     std::fill_n(q.data(), m * q_columns, T(0));
     for (std::int64_t i = 0; i < q_columns; ++i) q.data()[i + i * m] = 1;
     return own::apply_reflectors(m, count, a.data(), m, tau.data(), q_columns, q.data(), m);

@@ -66,6 +66,16 @@ bool svd(std::int64_t m, std::int64_t n, T* a, T* s, T* u, T* vt, Vectors vector
 /// The rest of v is stored below the diagonal of column k, and R on and above it.
 template <class T>
 void householder(std::int64_t m, std::int64_t n, T* a, std::int64_t ld, T* tau);
+/// The same for a matrix without gaps, in blocks of columns: most of it is matrix products.
+template <class T>
+void householder(std::int64_t m, std::int64_t n, const Buffer<T>& a, T* tau);
+/// Computes the upper triangular T (k x k) with H_0 H_1 ... = I - V T V^T, for the k reflectors in columns `column` to
+/// column + k and in the rows from `column` on of a matrix with m rows (Schreiber and Van Loan, "A storage-efficient WY
+/// representation for products of Householder transformations", 1989). Elements below the diagonal of T are set to 0.
+/// The first k rows of V, with ones on the diagonal and zeros above it, are written to `top` (k x k).
+template <class T>
+void reflector_factor(std::int64_t m, std::int64_t k, std::int64_t column, const Buffer<T>& a, const T* tau,
+                      const Buffer<T>& top, const Buffer<T>& t);
 /// Multiplies C (m x columns) on the left by the product H_0 H_1 ... of `count` reflectors from householder.
 template <class T>
 void apply_reflectors(std::int64_t m, std::int64_t count, const T* a, std::int64_t ld, const T* tau,

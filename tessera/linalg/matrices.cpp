@@ -130,11 +130,11 @@ std::int64_t MatrixReader::offset(std::int64_t matrix) const {
 bool MatrixReader::repeated(std::int64_t matrix) const { return matrix > 0 && offset(matrix) == offset(matrix - 1); }
 
 template <class T>
-void MatrixReader::read(std::int64_t matrix, T* to) const {
+void MatrixReader::read(std::int64_t matrix, T* to, std::optional<std::int64_t> ld) const {
   if (!view_) return;
   const std::size_t rank = array_.shape().size();
   copy_columns(rows(), columns(), static_cast<const T*>(view_->data()) + offset(matrix), array_.strides()[rank - 2],
-               array_.strides()[rank - 1], to, rows());
+               array_.strides()[rank - 1], to, ld.value_or(rows()));
 }
 
 MatrixWriter::MatrixWriter(const Shape& batch, std::int64_t rows, std::int64_t columns, DType dtype, Device device)
@@ -203,10 +203,10 @@ std::string provider() {
                         : "Tessera's own algorithms (" + library.reason + ")";
 }
 
-#define TESSERA_INSTANTIATE(T)                                                   \
-  template void MatrixReader::read(std::int64_t, T*) const;                      \
-  template void MatrixWriter::write(std::int64_t, const T*, std::int64_t);       \
-  template void MatrixWriter::write_lower(std::int64_t, const T*, std::int64_t); \
+#define TESSERA_INSTANTIATE(T)                                                           \
+  template void MatrixReader::read(std::int64_t, T*, std::optional<std::int64_t>) const; \
+  template void MatrixWriter::write(std::int64_t, const T*, std::int64_t);               \
+  template void MatrixWriter::write_lower(std::int64_t, const T*, std::int64_t);         \
   template void MatrixWriter::write_upper(std::int64_t, const T*, std::int64_t);
 TESSERA_INSTANTIATE(float)
 TESSERA_INSTANTIATE(double)

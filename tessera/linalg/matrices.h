@@ -36,9 +36,9 @@ class MatrixReader {
   std::int64_t columns() const { return array_.shape(-1); }
   /// True if this matrix is the same memory as the one before, in a broadcast array.
   bool repeated(std::int64_t matrix) const;
-  /// Copies a matrix to column-major memory.
+  /// Copies a matrix to column-major memory, to columns that are `ld` apart, by default without gaps.
   template <class T>
-  void read(std::int64_t matrix, T* to) const;
+  void read(std::int64_t matrix, T* to, std::optional<std::int64_t> ld = {}) const;
 
  private:
   std::int64_t offset(std::int64_t matrix) const;

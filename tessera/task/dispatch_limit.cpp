@@ -35,7 +35,7 @@ struct Devices {
   std::map<Device, std::deque<DeferredTask>> fixed;     // tasks with only one possible device
   std::map<Backend, std::deque<DeferredTask>> movable;  // tasks that may run on several devices of the backend
 };
-constinit os::PerProcess<Devices> process;
+constinit os::PerProcess<Devices> process_devices;
 
 bool full(std::uint32_t taken, Device device) {
   return taken >= max_in_flight || (taken >= min_in_flight && taken * DeviceLoad::of(device).median() >= min_queued_ns);
@@ -73,7 +73,7 @@ bool DispatchLimit::try_acquire(TaskNode& node) noexcept {
     const bool movable = !load_entry.others.empty() && node.data_ != nullptr && node.data_->can_migrate();
     if (movable)
       for (const Device d : load_entry.others) options.emplace_back(d, node.data_->missing_on(d));
-    Devices& devices = *process;
+    Devices& devices = *process_devices;
     const std::lock_guard hold(devices.lock);
     const Device placed = node.device();
     if (!movable) {
@@ -109,7 +109,7 @@ bool DispatchLimit::try_acquire(TaskNode& node) noexcept {
 
 void DispatchLimit::release(TaskNode& node) noexcept {
   TaskNode::LoadEntry& load_entry = *node.load_entry();
-  Devices& devices = *process;
+  Devices& devices = *process_devices;
   executor::Ref<TaskNode> next[max_in_flight + 1];
   std::size_t count = 0;
   {

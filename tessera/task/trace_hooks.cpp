@@ -43,7 +43,7 @@ struct Recording {
   std::atomic<std::int64_t> room = most_bytes;
   std::atomic<std::uint64_t> dropped = 0;
 };
-constinit os::PerProcess<Recording> process;
+constinit os::PerProcess<Recording> process_recording;
 
 /// State of one thread.
 struct Mine {
@@ -52,7 +52,7 @@ struct Mine {
 };
 
 void add(const Event& event, std::string_view text = {}) noexcept {
-  Recording& r = *process;
+  Recording& r = *process_recording;
   const std::uint64_t session = r.session.load(std::memory_order_acquire);
   if (session == 0) return;
   try {
@@ -157,7 +157,7 @@ std::uint64_t made(const TaskNode& task) {
   read_environment();
   const std::uint64_t who = bits();
   if (who == 0) return 0;
-  const std::uint64_t number = process->last_task.fetch_add(1, std::memory_order_relaxed) + 1;
+  const std::uint64_t number = process_recording->last_task.fetch_add(1, std::memory_order_relaxed) + 1;
   if ((who & recorded) != 0)
     add({.kind = Kind::made,
          .device = task.device(),
@@ -259,7 +259,7 @@ bool Log::add(Event event, std::string_view text, std::atomic<std::int64_t>& roo
 
 void start_recording() {
   auto copies = std::make_shared<const TaskCopies>(task_copies());
-  Recording& r = *process;
+  Recording& r = *process_recording;
   const std::lock_guard hold(r.lock);
   if (r.recorders++ != 0) return;
   r.since = now(), r.copies = std::move(copies);
@@ -269,7 +269,7 @@ void start_recording() {
 }
 
 void stop_recording() noexcept {
-  Recording& r = *process;
+  Recording& r = *process_recording;
   const std::lock_guard hold(r.lock);
   if (r.recorders == 0 || --r.recorders != 0) return;  // in a child process, the recorders belonged to the parent
   set(recorded, false);
@@ -278,7 +278,7 @@ void stop_recording() noexcept {
 }
 
 RecordedEvents recorded_events(const char* asked) {
-  Recording& r = *process;
+  Recording& r = *process_recording;
   const std::lock_guard hold(r.lock);
   if (r.recorders == 0)
     fail<ArgumentError>({.operation = asked,

@@ -8,14 +8,17 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 
 #include "tessera/array/functions.h"
 #include "tessera/base/test_seed.h"
 #include "tessera/device/discovery/discovery.h"
+#include "tessera/linalg/linalg.h"
 #include "tessera/ops/linear_algebra.h"
 #include "tessera/task/block_array.h"
+#include "tessera/task/block_factors.h"
 #include "tessera/task/trace.h"
 #include "tests/support/errors.h"
 #include "tests/support/every_device.h"
@@ -247,6 +250,115 @@ TEST_P(OnEveryDevice, FactorsAndSolutionsMatchPlainLoops) {
     bad.assign({row, row}, BlockArray::full({1, 1}, {1, 1}, -1));
     expect_throw<ArgumentError>([&] { cholesky(bad); }, {"positive definite", std::to_string(row + 1)});
   }
+}
+
+/// The rows of a matrix in another order.
+Matrix reordered(const Matrix& a, const std::vector<std::int64_t>& rows) {
+  Matrix out(a.rows, a.columns);
+  for (std::int64_t i = 0; i < a.rows; ++i)
+    for (std::int64_t j = 0; j < a.columns; ++j) out.at(i, j) = a.at(rows[static_cast<std::size_t>(i)], j);
+  return out;
+}
+/// The order of rows of Gaussian elimination with partial pivoting.
+std::vector<std::int64_t> rows_by_pivot(Matrix a) {
+  std::vector<std::int64_t> rows(static_cast<std::size_t>(a.rows));
+  std::iota(rows.begin(), rows.end(), 0);
+  for (std::int64_t k = 0; k < std::min(a.rows, a.columns); ++k) {
+    std::int64_t pivot = k;
+    for (std::int64_t i = k; i < a.rows; ++i)
+      if (std::abs(a.at(i, k)) > std::abs(a.at(pivot, k))) pivot = i;
+    std::swap(rows[static_cast<std::size_t>(k)], rows[static_cast<std::size_t>(pivot)]);
+    for (std::int64_t j = 0; j < a.columns; ++j) std::swap(a.at(k, j), a.at(pivot, j));
+    for (std::int64_t i = k + 1; i < a.rows; ++i)
+      for (std::int64_t j = a.columns; j-- > k;) a.at(i, j) -= a.at(i, k) / a.at(k, k) * a.at(k, j);
+  }
+  return rows;
+}
+double norm(const Matrix& a) {
+  double sum = 0;
+  for (const double v : a.values) sum += v * v;
+  return std::sqrt(sum);
+}
+/// Checks that the elements below (or above) the diagonal are 0.
+void expect_triangle(const Matrix& a, bool lower, const std::string& what) {
+  for (std::int64_t i = 0; i < a.rows; ++i)
+    for (std::int64_t j = 0; j < a.columns; ++j)
+      if (lower ? j > i : j < i) {
+        ASSERT_EQ(a.at(i, j), 0) << what << ", element " << i << ", " << j;
+      }
+}
+
+// The bounds are |P a - l u| <= 4 (k + 1) u |l| |u| and, for P a x = P b, |P (a x - b)| <= 8 (n + 1) u |l| |u| |x|
+// (Higham, theorems 9.3 and 9.4). The Frobenius norms of a - q r and of q^T q - 1 are at most 8 m k u times those of a
+// and 1 (theorem 19.4). Least squares matches linalg::lstsq of arrays in f64, within the square of the condition number
+// (theorem 20.1).
+TEST_P(OnEveryDevice, LuAndQrFactorsMatchPlainLoops) {
+  Cases cases(random);
+  struct Case {
+    std::int64_t m, n, side;
+  };
+  const std::vector<Case> all = {{0, 3, 2}, {3, 0, 2},    {1, 1, 4},  {7, 7, 3},  {8, 8, 4}, {13, 13, 5},
+                                 {9, 6, 3}, {13, 13, 20}, {13, 5, 3}, {5, 13, 3}, {7, 13, 4}};
+  for (const DType dtype : floats(compiles_slowly()))
+    for (const Scope& scope : scopes())
+      for (const auto& [m, n, side] : all) {
+        const std::string what = std::string(dtype_name(dtype)) + " (" + std::to_string(m) + ", " + std::to_string(n) +
+                                 ") in tiles of " + std::to_string(side) + " on " + to_string(scope);
+        const std::int64_t k = std::min(m, n);
+        const double unit = unit_of(dtype), by = 4 * static_cast<double>(k + 1) * unit;
+        const BlockArray a = cases.matrix(m, n, {side, side}, dtype, scope);
+        const Matrix before = of(a);
+        const linalg::BlockLu lu = linalg::lu(a);
+        const Matrix l = of(lu.l), u = of(lu.u);
+        const std::vector<std::int64_t> rows = m == 0 ? std::vector<std::int64_t>() : lu.rows.to_vector<std::int64_t>();
+        EXPECT_EQ(rows, rows_by_pivot(before)) << what;
+        expect_triangle(l, true, what), expect_triangle(u, false, what);
+        for (std::int64_t i = 0; i < k; ++i) ASSERT_EQ(l.at(i, i), 1) << what;
+        const Matrix scale = product(absolute(l), absolute(u));
+        expect_within(product(l, u), reordered(before, rows), scale, by, what + ", l u");
+
+        const linalg::BlockQr qr = linalg::qr(a);
+        const Matrix q = of(qr.q), r = of(qr.r);
+        expect_triangle(r, false, what);
+        Matrix rest = product(q, r), other = product(transposed(q), q);
+        for (std::size_t i = 0; i < rest.values.size(); ++i) rest.values[i] -= before.values[i];
+        for (std::int64_t i = 0; i < k; ++i) other.at(i, i) -= 1;
+        const double limit = 8 * static_cast<double>(m * k) * unit;
+        EXPECT_LE(norm(rest), limit * norm(before)) << what;
+        EXPECT_LE(norm(other), limit) << what;
+        EXPECT_EQ(of(a).values, before.values) << "the input is unchanged";
+
+        const BlockArray b = cases.matrix(m, 5, {std::max<std::int64_t>(side - 1, 1), 2}, dtype, scope);
+        const auto whole = [](const BlockArray& x) { return x.gather(home).astype(DType::f64).eval(); };
+        Matrix best(n, 5), largest(n, 5);
+        double condition = 1;
+        if (k != 0) {
+          best.values = linalg::lstsq(whole(a), whole(b)).x.to_vector<double>();
+          condition = linalg::cond(whole(a)).item<double>();
+        }
+        for (const double v : best.values)
+          for (double& x : largest.values) x = std::max(x, std::abs(v));
+        expect_within(of(linalg::lstsq(a, b)), best, largest, 4 * limit * condition * condition,
+                      what + ", least squares");
+        if (m != n) continue;
+        const Matrix x = of(linalg::solve(a, b));
+        expect_within(reordered(product(before, x), rows), reordered(of(b), rows), product(scale, absolute(x)), 2 * by,
+                      what + ", the system");
+      }
+  const BlockArray square = BlockArray::ones({6, 6}, {3, 3}, DType::f32, scopes().back());
+  for (const std::int64_t column : {0, 4}) {
+    BlockArray singular = cases.matrix(7, 7, {3, 3}, DType::f32, scopes().back());
+    singular.assign({0, column}, BlockArray::zeros({7, 1}, {7, 1}, DType::f32, scopes().back()));
+    EXPECT_EQ(of(linalg::lu(singular).u).at(column, column), 0);
+    expect_throw<ArgumentError>([&] { linalg::solve(singular, singular); },
+                                {"linalg::solve", "singular", "pivot column", std::to_string(column)});
+    expect_throw<ArgumentError>([&] { linalg::lstsq(singular, singular); }, {"linalg::lstsq", "full rank"});
+  }
+  expect_throw<ShapeError>([&] { linalg::lu(BlockArray::ones({4}, {2})); }, {"linalg::lu", "not a matrix"});
+  expect_throw<ShapeError>([&] { linalg::qr(square.retile({3, 2})); }, {"linalg::qr", "not square", "retile"});
+  expect_throw<DtypeError>([&] { linalg::lu(square.astype(DType::i32)); }, {"linalg::lu", "f32 or f64"});
+  expect_throw<ShapeError>([&] { linalg::solve(square, BlockArray::ones({5, 1}, {3, 1})); }, {"numbers of rows"});
+  expect_throw<ShapeError>([&] { linalg::solve(square.slice({0, 0}, {6, 4}), square); }, {"not square", "lstsq"});
 }
 
 TEST_P(OnEveryDevice, FactoriesUseTheGivenTilesAndDevices) {
