@@ -477,6 +477,20 @@ def _of_embedded(name: str) -> Callable:
     return lambda z, **attributes: _extracted(_core.apply(name, _embedded(z), **attributes))
 
 
+def _eigvalsh(z: ComplexArray) -> Array:
+    from ._functions import matrix_transpose, tril
+
+    lower = tril(z._imag, k=-1)  # as for real matrices, only the lower triangle is read
+    return _core.apply("eigvalsh", _embedded(make(z._real, lower - matrix_transpose(lower))))[..., ::2]  # each occurs twice
+
+
+def _rtol(z: ComplexArray, rtol: float | None = None) -> float:
+    """The default is that of the complex matrices, not of matrices of twice the size."""
+    from ._functions import finfo
+
+    return max(z.shape[-2:]) * finfo(z.dtype).eps if rtol is None else rtol
+
+
 def _solve(a: Any, b: Any) -> ComplexArray:
     axis = -1 if b.ndim == 1 else -2
     right = _core.apply("concatenate", *_parts(b), axis=axis)
@@ -506,12 +520,12 @@ _FUNCTIONS: dict[str, Callable] = {
     "log1p": _log1p,
     "tan": lambda z: _over_i(_tanh(_times_i(z))),
     "tanh": _tanh,
-    "eigvalsh": lambda z: _core.apply("eigvalsh", _embedded(z))[..., ::2],  # each occurs twice
+    "eigvalsh": _eigvalsh,
     "inv": _of_embedded("inv"),
     "matrix_norm": _matrix_norm,
     "matrix_power": _of_embedded("matrix_power"),
-    "matrix_rank": lambda z, **attributes: _core.apply("matrix_rank", _embedded(z), **attributes) // 2,
-    "pinv": _of_embedded("pinv"),
+    "matrix_rank": lambda z, **attributes: _core.apply("matrix_rank", _embedded(z), rtol=_rtol(z, **attributes)) // 2,
+    "pinv": lambda z, **attributes: _extracted(_core.apply("pinv", _embedded(z), rtol=_rtol(z, **attributes))),
     "solve": _solve,
     "svdvals": lambda z: _core.apply("svdvals", _embedded(z))[..., ::2],
     "cosh": lambda z: make(_core.cosh(z._real) * _core.cos(z._imag), _core.sinh(z._real) * _core.sin(z._imag)),

@@ -331,12 +331,14 @@ class Functions(unittest.TestCase):
         rng, la = np.random.default_rng(SEED), ts.linalg
         a, tall, b = numbers(rng, (2, 4, 4)) + 3 * np.eye(4), numbers(rng, (2, 5, 3)), numbers(rng, (2, 4, 3))
         s = a @ a.conj().swapaxes(1, 2)
+        nearly = np.diag([1, 1, 1.5 * 3 * np.finfo("float64").eps]).astype("complex128")  # above the default of rtol
         x, t, y = ts.asarray(a), ts.asarray(tall), ts.asarray(b)
         for got, wanted in [
             (la.inv(x), np.linalg.inv(a)), (la.solve(x, y), np.linalg.solve(a, b)), (la.solve(x[0], ts.ones(4)), np.linalg.solve(a[0], np.ones(4))),
             (la.solve(x.real, y), np.linalg.solve(a.real, b)), (la.pinv(t), np.linalg.pinv(tall)), (la.matrix_power(x, -2), np.linalg.matrix_power(a, -2)),
             (la.svdvals(t), np.linalg.svd(tall, compute_uv=False)), (la.eigvalsh(ts.asarray(s)), np.linalg.eigvalsh(s)),
-            (la.matrix_rank(t), np.asarray([3, 3])), (la.matrix_norm(t, keepdims=True), np.linalg.norm(tall, axis=(1, 2), keepdims=True)),
+            (la.eigvalsh(ts.asarray(np.tril(s) + np.triu(b @ b.swapaxes(1, 2), 1))), np.linalg.eigvalsh(s)),  # the lower triangle
+            (la.matrix_rank(t), np.asarray([3, 3])), (la.matrix_rank(ts.asarray(nearly)), np.asarray(3)), (la.matrix_norm(t, keepdims=True), np.linalg.norm(tall, axis=(1, 2), keepdims=True)),
             *((la.matrix_norm(t, ord=o), np.linalg.norm(tall, o, (1, 2))) for o in ("nuc", 1, -1, 2, -2, float("inf"))),
         ]:  # fmt: skip
             close(self, got, wanted, 1e-9)
