@@ -52,7 +52,36 @@ Value accumulated(Running what, Value a, Value b) {
   return a;
 }
 
-/// The kernels for sums of blocks are used only if spec.what is Running::sum.
+/// Combines the values of the threads of a block up to each thread. For products, maxima and minima, the block must be
+/// one subgroup (Hillis and Steele, "Data parallel algorithms", 1986).
+class BlockScan {
+ public:
+  BlockScan(const RunningSumSpec& spec, Value v) : spec_(spec), whole_(v) {
+    if (spec.what == Running::sum) return;
+    for (int step = 1; step < static_cast<int>(spec.threads); step *= 2) {
+      const Value before = ir::subgroup(ir::SubgroupOp::shuffle_up, whole_, ir::index_literal(step));
+      whole_ = ir::select(ir::thread_id() >= step, accumulated(spec.what, before, whole_), whole_);
+    }
+  }
+  /// The values up to this thread, or before it.
+  Value up_to_here(bool exclusive) const {
+    if (spec_.what == Running::sum) return ir::block_scan(whole_, exclusive);
+    if (!exclusive) return whole_;
+    return ir::select(ir::thread_id() > 0, ir::subgroup(ir::SubgroupOp::shuffle_up, whole_, ir::index_literal(1)),
+                      neutral_element(spec_.what, spec_.sums));
+  }
+  /// The values of all threads.
+  Value total() const {
+    if (spec_.what == Running::sum) return ir::block_reduce(ir::ReduceOp::sum, whole_);
+    return ir::subgroup(ir::SubgroupOp::shuffle, whole_, ir::index_literal(spec_.threads - 1));
+  }
+
+ private:
+  const RunningSumSpec& spec_;
+  Value whole_;
+};
+
+/// Products, maxima and minima of blocks are combined only if a block is one subgroup, and items is 1.
 ir::Function trace_running_sum(const RunningSumSpec& spec) {
   const bool block = spec.threads != 0;
   const int threads = static_cast<int>(spec.threads), items = static_cast<int>(spec.items);
@@ -96,22 +125,23 @@ ir::Function trace_running_sum(const RunningSumSpec& spec) {
     std::vector<Value> loaded;
     for (int i = 0; i < items; ++i) {
       const Value k = first + (thread + i * threads);
-      loaded.push_back(ir::cast(spec.sums, in.load_if(k < end, position(k), ir::literal(spec.from, 0))));
+      loaded.push_back(ir::cast(spec.sums, in.load_if(k < end, position(k), neutral_element(spec.what, spec.from))));
     }
     return loaded;
   };
   if (spec.totals) {
     ir::for_(begin, end, threads * items, [&](Value first) {
-      for (const Value v : load(first)) sum.set(sum.get() + v);
+      for (const Value v : load(first)) sum.set(accumulated(spec.what, sum.get(), v));
     });
-    const Value whole = ir::block_reduce(ir::ReduceOp::sum, sum.get());
+    const Value whole = BlockScan(spec, sum.get()).total();
     ir::if_(thread == 0, [&] { out.store(own, whole); });
   } else if (items == 1) {
     ir::for_(begin, end, threads, [&](Value first) {
       const Value v = load(first)[0], k = first + thread;
-      const Value before = sum.get(), within = before + ir::block_scan(v, spec.exclusive);
+      const BlockScan scan(spec, v);
+      const Value before = sum.get(), within = accumulated(spec.what, before, scan.up_to_here(spec.exclusive));
       ir::if_(k < end, [&] { out.store(position(k), within); });
-      sum.set(before + ir::block_reduce(ir::ReduceOp::sum, v));
+      sum.set(accumulated(spec.what, before, scan.total()));
     });
   } else {
     // Adjacent threads load and store adjacent elements. Between these, a thread adds up consecutive elements, which it
@@ -155,11 +185,10 @@ struct Split {
 };
 
 Split split_of(Device device, const detail::AxisLayout& axis, DType sums, Running what) {
-  const bool block = axis.inner == 1 && what == Running::sum;
   const DeviceInfo& info = device_info(device);
-  Split s{.threads = !block                                       ? 0
-                     : blocks_are_vectors(kernel_backend(device)) ? info.can.subgroup_widths[0]
-                                                                  : block_threads(info.can, 256)};
+  const bool vectors = blocks_are_vectors(kernel_backend(device));
+  const bool block = axis.inner == 1 && (what == Running::sum || vectors);
+  Split s{.threads = !block ? 0 : vectors ? info.can.subgroup_widths[0] : block_threads(info.can, 256)};
   std::int64_t unit = 1, lanes = block ? 512 : 8192, most = 256;
   if (info.kind != DeviceKind::cpu) {
     s.items = block && axis.extent <= 1024 ? 4 : 64 / static_cast<std::uint32_t>(dtype_size(sums));

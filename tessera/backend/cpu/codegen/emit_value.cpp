@@ -131,6 +131,13 @@ Emitter::Value* Emitter::across(ReduceOp op, DType t, Value* vector) {
 // Subgroups: the lanes of a chunk.
 
 Emitter::Value* Emitter::shuffle(Value* vector, Value* from) {
+  if (const auto* known = llvm::dyn_cast<llvm::Constant>(from)) {
+    std::vector<int> source;
+    for (unsigned i = 0; i < width_; ++i)
+      if (const auto* lane = llvm::dyn_cast_or_null<llvm::ConstantInt>(known->getAggregateElement(i)))
+        source.push_back(static_cast<int>(lane->getZExtValue() & (width_ - 1)));
+    if (source.size() == width_) return b_.CreateShuffleVector(vector, source);
+  }
   Value* place = stack(vector->getType(), "shuffle");
   llvm::Type* element = vector->getType()->getScalarType();
   const bool logical = element->isIntegerTy(1);
