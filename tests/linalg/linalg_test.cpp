@@ -155,6 +155,10 @@ TEST_P(Linalg, SolveAndInvHaveSmallResiduals) {
   for_each_matrix(true, [&](const Matrix& a, DType dtype, const std::string& kind) {
     if ((kind == "deficient" || kind == "zero") || (a.rows == 1 && kind == "small")) return;
     const Matrix b = matrix("random", a.rows, 3, dtype);
+    // The rounded factors of a nearly singular matrix can be singular.
+    if (kind == "nearly singular" && a.rows > 1 &&
+        matrices_of(linalg::lu(array(a, dtype)).u)[0](a.rows - 1, a.rows - 1) == 0)
+      return expect_throw<ArgumentError>([&] { linalg::solve(array(a, dtype), array(b, dtype)); }, {"singular"});
     const Array x = linalg::solve(array(a, dtype), array(b, dtype));
     EXPECT_EQ(x.device(), GetParam());
     const Matrix got = matrices_of(x)[0];
