@@ -8,6 +8,7 @@
 #include "tessera/ir/interpreter.h"
 #include "tessera/testing/testing.h"
 #include "tests/nodes/node_table.h"
+#include "tests/opencl/fragile_driver.h"
 
 namespace tessera::test {
 
@@ -107,10 +108,8 @@ bool Target::index64(std::span<const Memory> memory) {
 std::vector<std::unique_ptr<Target>> all_targets() {
   std::vector<std::unique_ptr<Target>> all;
   for (Device device : testing::all_devices()) {
-    // With LLVM 18, PoCL before 7 ends the process for some of the cells, even without optimisation (pocl/pocl#1608).
-    const std::string version = device.backend == Backend::opencl ? device_info(device).driver_version : "";
-    if (version.starts_with("Portable Computing Language 5") || version.starts_with("Portable Computing Language 6"))
-      std::printf("%s is not tested: %s\n", to_string(device).c_str(), version.c_str());
+    if (ends_process_for_some_kernels(device))
+      std::printf("%s is not tested: %s\n", to_string(device).c_str(), device_info(device).driver_version.c_str());
     else
       all.push_back(std::make_unique<DeviceTarget>(device));
   }
