@@ -1291,8 +1291,9 @@ def one_hot(indices: Array, classes: int, /, *, dtype: DType | str | None = None
 
 
 def matmul(x1: Array, x2: Array, /) -> Array:
-    """Returns the matrix product, `x1 @ x2`."""
-    return _apply("matmul", x1, x2)
+    """Returns the matrix product, `x1 @ x2`, in the promoted dtype. Sums of integers wrap around."""
+    out = _apply("matmul", x1, x2)  # of integers of 8 and 16 bits: int32
+    return out if out.dtype not in (_core.int32, _core.int64) else out.astype(result_type(x1, x2))
 
 
 def tensordot(x1: Array, x2: Array, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Array:

@@ -149,7 +149,9 @@ def __array_namespace__(self, *, api_version=None):
 @_method
 def __matmul__(self, other):
     """Returns the matrix product."""
-    return _core.apply("matmul", self, other) if isinstance(other, Array) else NotImplemented
+    from ._functions import matmul
+
+    return matmul(self, other) if isinstance(other, Array) else NotImplemented
 
 
 _assign = Array.__setitem__

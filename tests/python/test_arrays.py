@@ -620,6 +620,13 @@ class Functions(unittest.TestCase):
         close(self, ts.cholesky(ts.asarray(s)), np.linalg.cholesky(s), 1e-10)
         close(self, ts.outer(ts.asarray(g[0]), ts.asarray(g[1])), np.outer(g[0], g[1]), 1e-10)
 
+    def test_products_of_integers_keep_their_dtype(self):
+        for dtype in ("uint8", "int16", "int32", "int64"):  # sums wrap around
+            small = np.arange(1, 7).reshape(2, 3).astype(dtype) * 50
+            product = ts.asarray(small) @ ts.asarray(small.T.copy())
+            self.assertEqual(str(product.dtype).split(".")[-1], dtype)
+            self.assertTrue(np.array_equal(np.asarray(product), small @ small.T))
+
     def test_linear_algebra_matches_numpy(self):
         rng = np.random.default_rng(SEED)
         la, inf = ts.linalg, float("inf")
