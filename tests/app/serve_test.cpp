@@ -542,8 +542,8 @@ TEST(Serve, ShutDownFinishesThenCancels) {
   const HttpAnswer a = waits.read_answer();
   EXPECT_EQ(a.status, 503);
   EXPECT_EQ(a.headers.at("connection"), "close");
-  // The answer ends with the first sequence that is cancelled, which may be one that waits. On a fast machine, others have
-  // filled the context before.
+  // The answer ends with the first sequence that is cancelled, which may be one that waits. On a fast machine, others
+  // have filled the context before.
   EXPECT_TRUE(std::regex_search(server.log(), std::regex("finish=((none|length),)*cancelled"))) << server.log();
   EXPECT_EQ(server.log().find("finish=stop"), std::string::npos) << server.log();
   EXPECT_THROW(HttpClient{server.port()}, std::runtime_error) << "accepts no more connections";
