@@ -80,6 +80,7 @@ struct Limits {
   std::uint32_t lanes;       ///< number of threads of a block; on GPUs at most
   std::int64_t columns;      ///< sequences that are transformed together if their elements are adjacent
   std::int64_t row, column;  ///< the longest sequence of a kernel for rows and for columns
+  std::int64_t cached;       ///< on CPUs: complex numbers that fit three times into the caches of all cores
 };
 
 Limits limits_of(Device device, DType t) {
@@ -92,6 +93,7 @@ Limits limits_of(Device device, DType t) {
   // Two buffers with two parts, and their padding.
   const std::int64_t room = static_cast<std::int64_t>(info.can.shared_bytes) / (4 * bytes) - 16;
   out.row = room - 1, out.column = room / out.columns - 1;
+  out.cached = static_cast<std::int64_t>(info.compute_units) * (std::int64_t{1} << 20) / (6 * bytes);
   return out;
 }
 
@@ -182,29 +184,38 @@ Parts transformed_rows(const Parts& x, double scale) {
     return out;
   }
   // n = n1 n2: transforms of the columns of an n1 x n2 matrix, factors, and transforms of the rows give the transposed
-  // result (Bailey, "FFTs in external or hierarchical memory", 1990). n1 is small, so that columns stay in a cache.
+  // result (Bailey, "FFTs in external or hierarchical memory", 1990). n1 and n2 are similar, so that the blocks of both
+  // kernels fit into a cache.
   std::int64_t n1 = 1;
   const auto rest_fits = [&] {
-    return n / n1 <= limits.column || (n > limits.column * limits.column && n / n1 <= limits.row);
+    return n / n1 <= std::min(limits.column, n1) || (n > limits.column * limits.column && n / n1 <= limits.row);
   };
   for (std::int64_t d = 2; d <= limits.column && (n1 == 1 || !rest_fits()); ++d)
     if (n % d == 0) n1 = d;
   const std::int64_t n2 = n / n1;
   const auto shaped = [](Shape shape) { return [shape](const Array& a) { return a.reshape(shape); }; };
-  Parts y = empty_like(x);
-  launch_axis(limits, t, n1, rows, n2, Reals::none, true, x, y, 1);
   if (n2 <= limits.column) {
-    Parts out = empty_like(x);
+    const Parts out = empty_like(x);
     const auto columns = static_cast<std::uint32_t>(limits.columns);
-    launch({.dtype = t,
-            .n = static_cast<std::uint32_t>(n2),
-            .threads = threads_of(limits, n2, columns),
-            .columns = columns,
-            .in = Order::rows,
-            .out = Order::columns},
-           y, out, rows, n1, scale);
+    const TransformSpec second{.dtype = t,
+                               .n = static_cast<std::uint32_t>(n2),
+                               .threads = threads_of(limits, n2, columns),
+                               .columns = columns,
+                               .in = Order::rows,
+                               .out = Order::columns};
+    // The second kernel finds the results of the first one in the caches if both transform few rows at a time.
+    const std::int64_t group = limits.vectors ? std::clamp<std::int64_t>(limits.cached / n, 1, rows) : rows;
+    Parts y{Array::empty({group, n}, t, x.re.device()), Array::empty({group, n}, t, x.re.device())};
+    for (std::int64_t begin = 0; begin < rows; begin += group) {
+      const std::int64_t end = std::min(begin + group, rows);
+      const auto part = [&](const Array& a) { return a.slice(0, begin, end); };
+      launch_axis(limits, t, n1, end - begin, n2, Reals::none, true, of_both(x, part), y, 1);
+      launch(second, y, of_both(out, part), end - begin, n1, scale);
+    }
     return out;
   }
+  Parts y = empty_like(x);
+  launch_axis(limits, t, n1, rows, n2, Reals::none, true, x, y, 1);
   y = transformed_rows(of_both(y, shaped({rows * n1, n2})), scale);
   return of_both(y, [&](const Array& a) {
     return a.reshape({rows, n1, n2}).permute({0, 2, 1}).copy().reshape({rows, n});

@@ -24,7 +24,8 @@ class CpuKernel : public LoadedKernel {
 /// Returns the target to which kernels are lowered.
 emit::Target lowering_target(const TargetTraits& traits, const ir::Function& function, Variant variant);
 /// Maximum size in bytes of a block's shared memory. The data of a block should fit in the private cache of a core.
-inline constexpr std::uint64_t max_shared_bytes = 256 << 10;
+/// 264 KiB are enough for two buffers of a cache line's width with 1024 complex numbers each, and their padding.
+inline constexpr std::uint64_t max_shared_bytes = 264 << 10;
 
 /// Compiles a kernel to an image, which contains its machine code and launch data. Throws KernelError with the
 /// generator's message if the generator rejects the kernel.
