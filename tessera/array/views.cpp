@@ -7,6 +7,7 @@
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
 #include "tessera/array/operation.h"
+#include "tessera/array/repeated.h"
 #include "tessera/base/callback.h"
 
 namespace tessera {
@@ -296,6 +297,7 @@ Array Array::copy() const {
   RuledOperation operation("copy", *this);
   // Contiguous arrays are copied without a kernel. In large arrays, the launch overhead does not matter.
   std::optional<detail::CachedOperation> repeated;
+  if (std::optional<Array> copied = detail::copy_repeated(*this)) return operation.finish(*std::move(copied), reshaped);
   if (size() <= (1 << 17) && !contiguous()) repeated.emplace(detail::CachedOperation::copy, *this);
   if (repeated && *repeated) {
     detail::count_fused_launch();
