@@ -202,36 +202,50 @@ Split split_of(Device device, const detail::AxisLayout& axis, DType sums, Runnin
   return s;
 }
 
+void launch(const RunningSumSpec& spec, const Split& split, const Array& a, const detail::AxisLayout& axis,
+            const Array* carry, const Array& to) {
+  static auto& family = *new KernelFamily<RunningSumSpec>(trace_running_sum);
+  const auto o = static_cast<std::uint64_t>(axis.outer), p = static_cast<std::uint64_t>(split.parts);
+  std::vector<LaunchArgument> args = {a.view()};
+  if (carry != nullptr) args.emplace_back(carry->view());
+  args.emplace_back(to.view());
+  for (std::int64_t n : {axis.extent, split.part, split.parts, axis.inner}) args.push_back(LaunchArgument::index(n));
+  std::array<std::uint64_t, 3> grid = {o, p, 1};
+  if (split.threads == 0) grid = {static_cast<std::uint64_t>(axis.inner), o, p};
+  family(spec).launch(grid, std::span(args));
+}
+
+/// The totals of the parts, with the shape (outer, parts, inner).
+Array part_totals(RunningSumSpec spec, const Split& split, const Array& a, const detail::AxisLayout& axis) {
+  Array totals = Array::empty({axis.outer, split.parts, axis.inner}, spec.sums, a.device());
+  spec.exclusive = spec.carried = false, spec.totals = true;
+  launch(spec, split, a, axis, nullptr, totals);
+  return totals;
+}
+
 }  // namespace
 
 Array detail::running_sum(const Array& a, const AxisLayout& axis, DType sums, bool exclusive, Running what) {
-  const Device device = a.device();
-  Array out = Array::empty(a.shape(), sums, device);
+  Array out = Array::empty(a.shape(), sums, a.device());
   if (out.size() == 0) return out;
-  const auto [threads, items, part, parts] = split_of(device, axis, sums, what);
-  static auto& family = *new KernelFamily<RunningSumSpec>(trace_running_sum);
-  RunningSumSpec spec{a.dtype(), sums, threads, items, exclusive, parts > 1, false, what};
-  const auto launch = [&](const Array& to, const Array* carry) {
-    const auto o = static_cast<std::uint64_t>(axis.outer), p = static_cast<std::uint64_t>(parts);
-    std::vector<LaunchArgument> args = {a.view()};
-    if (carry != nullptr) args.emplace_back(carry->view());
-    args.emplace_back(to.view());
-    for (std::int64_t n : {axis.extent, part, parts, axis.inner}) args.push_back(LaunchArgument::index(n));
-    std::array<std::uint64_t, 3> grid = {o, p, 1};
-    if (threads == 0) grid = {static_cast<std::uint64_t>(axis.inner), o, p};
-    family(spec).launch(grid, std::span(args));
-  };
-  if (parts == 1) {
-    launch(out, nullptr);
+  const Split split = split_of(a.device(), axis, sums, what);
+  const bool carried = split.parts > 1;
+  const RunningSumSpec spec{a.dtype(), sums, split.threads, split.items, exclusive, carried, false, what};
+  if (!carried) {
+    launch(spec, split, a, axis, nullptr, out);
     return out;
   }
-  const Array totals = Array::empty({axis.outer, parts, axis.inner}, sums, device);
-  spec.carried = false, spec.totals = true;
-  launch(totals, nullptr);
-  spec.carried = true, spec.totals = false;
+  const Array totals = part_totals(spec, split, a, axis);
   const Array carry = running_sum(totals, {totals.shape(), 1}, sums, true, what);
-  launch(out, &carry);
+  launch(spec, split, a, axis, &carry, out);
   return out;
+}
+
+Array detail::running_total(const Array& a, const AxisLayout& axis, DType sums, Running what) {
+  const Split split = split_of(a.device(), axis, sums, what);
+  const RunningSumSpec spec{a.dtype(), sums, split.threads, split.items, false, false, true, what};
+  const Array totals = part_totals(spec, split, a, axis);
+  return split.parts == 1 ? totals : running_total(totals, {totals.shape(), 1}, sums, what);
 }
 
 namespace {

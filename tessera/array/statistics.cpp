@@ -8,6 +8,7 @@
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
 #include "tessera/array/operation.h"
+#include "tessera/array/running_sum.h"
 
 namespace tessera {
 
@@ -116,6 +117,11 @@ Array prod(const Array& a, std::vector<int> axes, bool keep) {
   Lines lines = lines_of("prod", a.astype(wide), axes, keep);
   Array& x = lines.elements;
   if (x.shape(-1) == 0) x = Array::ones(lines.shape, wide, a.device()).unsqueeze(-1);
+  if (!x.has_history() && x.size() > 0) {
+    const Array elements = x.as_contiguous();
+    x = detail::running_total(elements, {elements.shape(), elements.shape().size() - 1}, wide,
+                              detail::Running::product);
+  }
   for (std::int64_t count; (count = x.shape(-1)) > 1;) {
     const std::int64_t half = count / 2;
     const Array pairs = x.slice(-1, 0, half) * x.slice(-1, half, 2 * half);
