@@ -22,6 +22,8 @@
 namespace tessera::app {
 namespace {
 
+constexpr const char* own_kernels = "Tessera's kernels";
+
 struct DoctorArguments {
   bool json = false, remembered = false, no_figures = false;
   int limit = 60;
@@ -276,6 +278,7 @@ nlohmann::ordered_json json_of(const Diagnosis& d) {
                      {"error", pair.error}});
   all["copies"] = pairs;
   all["linear_algebra"] = linalg::provider();
+  all["fourier_transforms"] = own_kernels;
   all["verdict"] = verdict(d);
   all["healthy"] = healthy(d);
   return all;
@@ -287,8 +290,10 @@ int run_doctor(const DoctorArguments& o) {
   if (o.json) {
     app::print("{}\n", json_of(d).dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
-    app::print("\n{}\n", table.style().strong("Linear algebra"));
+    app::print("\n{}\n", table.style().strong("Linear algebra and Fourier transforms"));
     table.paragraph("    factorisations on every device: ", linalg::provider() + ", on the host", 4);
+    table.paragraph("    products: ", fmt::format("{}, and large ones by the libraries named above", own_kernels), 4);
+    table.paragraph("    Fourier transforms on every device: ", own_kernels, 4);
     app::print("\n");
     table.paragraph(table.style().mark(healthy(d)) + " ", verdict(d), 2);
   }

@@ -41,13 +41,13 @@ TEST(Doctor, MeasuresTheCpuOnAMachineWithoutDrivers) {
   EXPECT_EQ(o.err, "");
 }
 
-TEST(Doctor, NamesTheLibraryOfLinearAlgebra) {
+TEST(Doctor, NamesTheLibrariesOfLinearAlgebraAndFourierTransforms) {
   const TemporaryFolder folder;
   auto environment = bare(folder);
   environment["TESSERA_LAPACK_LIBRARY"] = "none";
-  expect_contains(
-      in_one_line(run({"doctor", "--no-figures"}, {.environment = environment}).out),
-      {"Linear algebra factorisations on every device: Tessera's own algorithms (TESSERA_LAPACK_LIBRARY is 'none')"});
+  expect_contains(in_one_line(run({"doctor", "--no-figures"}, {.environment = environment}).out),
+                  {"factorisations on every device: Tessera's own algorithms (TESSERA_LAPACK_LIBRARY is 'none')",
+                   "Fourier transforms on every device: Tessera's kernels"});
 }
 
 TEST(Devices, ShowsUnknownMemoryIfTheDriverReportsNone) {
