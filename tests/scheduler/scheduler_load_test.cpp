@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <latch>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -256,12 +257,14 @@ TEST(SchedulerLoad, ShortTextsTakeFewPages) {
   const std::uint64_t before = memory_stats(cpu).live_bytes;
   Scheduler scheduler(model, {.context = 4096, .parallel = texts});
   EXPECT_EQ(scheduler.statistics().used_pages, 0);
+  std::latch submitted(1);  // without it, the first texts could end before the last ones are submitted
   for (std::int64_t i = 0; i < texts; ++i) {
     TextRequest r;
     r.prompts = {std::vector<TokenId>(20, one)};
     r.sampling.temperature = 0;
     r.max_tokens = 40;
     r.on_event = [&](std::int64_t, const TextEvent& event) {
+      submitted.wait();
       const SchedulerStatistics now = scheduler.statistics();
       most_running = std::max(most_running.load(), now.running);
       most_pages = std::max(most_pages.load(), now.used_pages);
@@ -270,6 +273,7 @@ TEST(SchedulerLoad, ShortTextsTakeFewPages) {
     tickets.add(1);
     scheduler.submit(std::move(r));
   }
+  submitted.count_down();
   ASSERT_TRUE(tickets.wait(0));
   EXPECT_EQ(most_running, texts);
   EXPECT_EQ(most_pages, texts) << "a page of each text";
