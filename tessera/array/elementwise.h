@@ -56,6 +56,8 @@ Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, DT
 /// The same for a single array operand.
 Array elementwise(const char* name, ir::Op op, std::uint8_t sub, DType dtype, ArrayOperand a);
 
+/// Converts integers and bools to f64, or to f32 on devices without f64.
+Array as_floats(const Array& a);
 /// Throws DtypeError unless the dtype is numeric.
 void check_numeric(const char* name, DType t);
 void check_index_dtype(const char* name, const Array& indices);

@@ -8,6 +8,7 @@
 #include "tessera/array/elementwise.h"
 #include "tessera/array/functions.h"
 #include "tessera/array/running_sum.h"
+#include "tessera/array/statistics.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/kernel_family.h"
 #include "tessera/device/placement/kernel_backend.h"
@@ -198,17 +199,38 @@ std::vector<Array> nonzero(const Array& a) {
   return operation.finish(std::move(out), [] { return Attributes{}; });
 }
 
+namespace {
+
+/// Marks the elements of a sorted line that differ from the one before.
+Array first_of_equals(const Array& sorted) {
+  const std::int64_t count = sorted.size();
+  const Array first = Array::ones({std::min<std::int64_t>(count, 1)}, DType::boolean, sorted.device());
+  if (count < 2) return first;
+  const Array here = sorted.slice(0, 1, count), before = sorted.slice(0, 0, count - 1);
+  Array differs = here != before;
+  if (is_float(sorted.dtype())) differs = std::move(differs) & (before == before);  // NaN sorts last, and NaN != NaN
+  return concatenate({first, differs});
+}
+
+}  // namespace
+
 Array unique(const Array& a) {
   const Operation operation("unique", a);
   detail::check_no_rule("unique", a);
   const Array sorted = sort(a.reshape({a.size()}));
-  const std::int64_t count = sorted.size();
-  if (count < 2) return operation.finish(sorted);
-  const Array here = sorted.slice(0, 1, count), before = sorted.slice(0, 0, count - 1);
-  Array differs = here != before;
-  if (is_float(a.dtype())) differs = std::move(differs) & (before == before);  // NaN sorts last, and NaN != NaN
-  const Array first = Array::ones({1}, DType::boolean, a.device());
-  return operation.finish(masked_select(sorted, concatenate({first, differs})));
+  return operation.finish(sorted.size() < 2 ? sorted : masked_select(sorted, first_of_equals(sorted)));
+}
+
+Counted unique_counts(const Array& a) {
+  const Operation operation("unique_counts", a);
+  detail::check_no_rule("unique_counts", a);
+  const Array sorted = sort(a.reshape({a.size()}));
+  const Array begins = nonzero(first_of_equals(sorted))[0];
+  const Array end = Array::full({std::min<std::int64_t>(sorted.size(), 1)}, sorted.size(), DType::i64, a.device());
+  const Array ends = begins.size() == 0 ? end : concatenate({begins.slice(0, 1, begins.size()), end});
+  std::vector<Array> both =
+      operation.finish({take(sorted, begins), (ends - begins).eval()}, [] { return Attributes{}; });
+  return {both[0], both[1]};
 }
 
 }  // namespace tessera

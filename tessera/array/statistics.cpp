@@ -12,6 +12,7 @@
 
 namespace tessera {
 
+using detail::as_floats;
 using detail::Operation;
 
 namespace {
@@ -19,11 +20,6 @@ namespace {
 constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 constexpr std::int64_t most_counts = std::int64_t{1} << 30;
 constexpr double infinite = std::numeric_limits<double>::infinity();
-
-Array as_floats(const Array& a) {
-  if (is_float(a.dtype())) return a;
-  return a.astype(device_info(a.device()).can.f64 ? DType::f64 : DType::f32);
-}
 
 /// An array whose last axis has the elements that a reduction combines, and the shape of the reduction's result.
 struct Lines {
@@ -80,13 +76,6 @@ Array ignoring_nan(const Array& a, double neutral, const std::vector<int>& axes,
   if (!is_float(a.dtype())) return reduce(a, axes, keep);
   const Array absent = isnan(a);
   return where(all(absent, axes, keep), not_a_number, reduce(where(absent, neutral, a), axes, keep));
-}
-
-void check_line(const char* operation, const Array& a) {
-  if (a.rank() != 1)
-    fail<ShapeError>({.operation = operation,
-                      .with = {{"shape", to_string(a.shape())}},
-                      .wrong = "the array does not have exactly one dimension"});
 }
 
 }  // namespace
@@ -164,65 +153,6 @@ Array nanmin(const Array& a, std::vector<int> axes, bool keep) {
       [&] { return detail::reduction_attributes(axes, keep); });
 }
 
-namespace {
-
-/// Where `element` comes before a value that is inserted on `side`.
-Array comes_before(const Array& element, const Array& value, SearchSide side) {
-  const bool left = side == SearchSide::left;
-  const Array less = left ? element < value : element <= value;
-  if (!is_float(value.dtype())) return less;
-  return less | (left ? isnan(value) & !isnan(element) : isnan(value));
-}
-
-}  // namespace
-
-Array searchsorted(const Array& sorted, const Array& values, SearchSide side) {
-  const Operation operation("searchsorted", sorted, values);
-  check_line("searchsorted", sorted);
-  const DType common = promote(sorted.dtype(), values.dtype());
-  const Array line = detail::without_history(sorted).astype(common);
-  const Array wanted = detail::without_history(values).astype(common);
-  // The result is at least `begin` and at most `begin` + `length`.
-  Array begin = Array::zeros(values.shape(), DType::i64, values.device());
-  for (std::int64_t length = line.size(); length > 0;) {
-    const std::int64_t half = std::max<std::int64_t>(length / 2, 1);
-    begin = where(comes_before(take(line, begin + (half - 1)), wanted, side), begin + half, begin).eval();
-    length -= half;
-  }
-  return operation.finish(std::move(begin), [&] { return Attributes{{"side", static_cast<std::int64_t>(side)}}; });
-}
-
-Array isin(const Array& a, const Array& values) {
-  const Operation operation("isin", a, values);
-  if (values.size() == 0) return operation.finish(Array::full(a.shape(), 0, DType::boolean, a.device()));
-  const DType common = promote(a.dtype(), values.dtype());
-  const Array sorted = sort(detail::without_history(values).astype(common).reshape({values.size()}));
-  const Array wanted = detail::without_history(a).astype(common);
-  const Array position = minimum(searchsorted(sorted, wanted), sorted.size() - 1);
-  return operation.finish(take(sorted, position) == wanted);
-}
-
-Array interpolate(const Array& x, const Array& at, const Array& heights) {
-  const Operation operation("interpolate", x, at, heights);
-  check_line("interpolate", at);
-  if (at.shape() != heights.shape() || at.size() == 0)
-    fail<ShapeError>({.operation = "interpolate",
-                      .with = {{"at", to_string(at.shape())}, {"heights", to_string(heights.shape())}},
-                      .wrong = "the function needs the same number of positions and heights, and at least one"});
-  const Array places = as_floats(at), values = as_floats(heights), wanted = as_floats(x);
-  const std::int64_t last = at.size() - 1;
-  if (last == 0) return operation.finish(where(isnan(wanted), wanted, values.select(0, 0)));
-  const Array right = clip(searchsorted(places, wanted, SearchSide::right), 1, last);
-  const Array x0 = take(places, right - 1), x1 = take(places, right);
-  const Array y0 = take(values, right - 1), y1 = take(values, right);
-  const Array left_of = wanted < places.select(0, 0), right_of = wanted >= places.select(0, last);
-  // Outside of the positions, and between equal ones, the values below are not used, but must be finite for gradients.
-  const Array inside = where(left_of | right_of, x0, wanted), width = where(x1 == x0, 1, x1 - x0);
-  const Array between = where((inside == x0) | (y0 == y1), y0, y0 + (y1 - y0) * ((inside - x0) / width));
-  const Array value = where(left_of, values.select(0, 0), where(right_of, values.select(0, last), between));
-  return operation.finish(where(isnan(wanted), wanted, value));
-}
-
 TopK topk(const Array& a, std::int64_t k, int axis, bool largest) {
   const Operation operation("topk", a);
   const int d = normalise_axis("topk", axis, a.shape().size());
@@ -261,21 +191,6 @@ Array bincount(const Array& a, std::int64_t least) {
   return operation.finish(scatter_add(zeros, line, Array::ones({line.size()}, DType::i64, a.device())), [&] {
     return Attributes{{"least", least}};
   });
-}
-
-Inverse unique_inverse(const Array& a) {
-  const Operation operation("unique_inverse", a);
-  const Array values = unique(a);
-  std::vector<Array> both = operation.finish({values, searchsorted(values, a)}, [] { return Attributes{}; });
-  return {both[0], both[1]};
-}
-
-Counted unique_counts(const Array& a) {
-  const Operation operation("unique_counts", a);
-  const Inverse inverse = unique_inverse(a);
-  const Array counts = bincount(inverse.indices, inverse.values.size());
-  std::vector<Array> both = operation.finish({inverse.values, counts}, [] { return Attributes{}; });
-  return {both[0], both[1]};
 }
 
 Histogram histogram(const Array& a, std::int64_t bins, double low, double high) {

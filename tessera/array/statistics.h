@@ -41,7 +41,7 @@ enum class SearchSide : std::uint8_t {
   right,  ///< The position after the last one.
 };
 /// The positions (i64) at which `values` can be inserted into `sorted`, one ascending dimension, so that it remains
-/// ascending. Has the shape of `values`. Runs log2(n) + 1 passes over `values`. Throws ShapeError if `sorted` does not
+/// ascending. Has the shape of `values`. Throws ShapeError if `sorted` does not
 /// have exactly one dimension.
 Array searchsorted(const Array& sorted, const Array& values, SearchSide side = SearchSide::left);
 /// True for each element of `a` that occurs in `values`, which can have any shape. NaN never does.
