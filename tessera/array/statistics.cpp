@@ -9,6 +9,7 @@
 #include "tessera/array/functions.h"
 #include "tessera/array/operation.h"
 #include "tessera/array/running_sum.h"
+#include "tessera/device/queue/recorder.h"
 
 namespace tessera {
 
@@ -153,6 +154,35 @@ Array nanmin(const Array& a, std::vector<int> axes, bool keep) {
       [&] { return detail::reduction_attributes(axes, keep); });
 }
 
+namespace {
+
+/// The positions in a sorted axis of the k largest or smallest elements. Of equal elements, the first one comes first:
+/// argsort is stable, so the reversed axis is sorted for the largest.
+Array order_of(const Array& key, std::int64_t k, int d, bool largest) {
+  const std::int64_t extent = key.shape(d);
+  if (!largest) return argsort(key, d).slice(d, 0, k).copy();
+  return flip((extent - 1) - argsort(flip(key, {d}), d).slice(d, extent - k, extent), {d});
+}
+
+/// The positions of some elements of a line, in ascending order, among which are the k largest or smallest. They are
+/// those up to an element of a sorted sample. Returns nothing if the line is short or there are no few such elements.
+std::optional<Array> candidates(const Array& line, std::int64_t k, bool largest) {
+  const std::int64_t n = line.size();
+  constexpr std::int64_t samples = 4096, worthwhile = 4 * samples;
+  if (line.rank() != 1 || n < worthwhile || k > n / 16) return {};
+  // The host waits for their number, which GPUs and recorded work must not.
+  if (!is_built_in(line.device().backend) || Recorder::number() != 0) return {};
+  const Array sample = sort(line.slice(0, 0, n, n / samples));
+  const double expected = static_cast<double>(k * samples) / static_cast<double>(n);
+  const auto rank = static_cast<std::int64_t>(expected + 4 * std::sqrt(expected) + 8);
+  const Array limit = sample.select(0, largest ? sample.size() - 1 - rank : rank);
+  std::vector<Array> found = nonzero(largest ? !(line < limit) : !(line > limit));  // NaN are always among them
+  if (found[0].size() < k || found[0].size() > n / 4) return {};
+  return std::move(found[0]);
+}
+
+}  // namespace
+
 TopK topk(const Array& a, std::int64_t k, int axis, bool largest) {
   const Operation operation("topk", a);
   const int d = normalise_axis("topk", axis, a.shape().size());
@@ -161,11 +191,9 @@ TopK topk(const Array& a, std::int64_t k, int axis, bool largest) {
         {.operation = "topk",
          .with = {{"shape", to_string(a.shape())}, {"axis", std::to_string(axis)}, {"k", std::to_string(k)}},
          .wrong = "k must be from 0 to the number of elements along the axis"});
-  const std::int64_t extent = a.shape(d);
   const Array key = detail::without_history(a);
-  // Of equal elements, the first one comes first: argsort is stable, so the reversed axis is sorted for the largest.
-  Array order = largest ? flip((extent - 1) - argsort(flip(key, {d}), d).slice(d, extent - k, extent), {d})
-                        : argsort(key, d).slice(d, 0, k).copy();
+  const std::optional<Array> few = candidates(key, k, largest);
+  Array order = few ? take(*few, order_of(take(key, *few), k, 0, largest)) : order_of(key, k, d, largest);
   std::vector<Array> both = operation.finish({take_along_axis(a, order, d), order}, [&] {
     return Attributes{{"k", k}, {"axis", static_cast<std::int64_t>(d)}, {"largest", largest}};
   });

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
 
 #include "tessera/array/functions.h"
@@ -240,6 +241,23 @@ TEST_P(OnEveryDevice, LargestElementsComeFirst) {
   EXPECT_EQ(topk(Array::from({5, 7, 7, 5}), 3).indices.to_vector<std::int64_t>(), (Longs{1, 2, 0}));  // as argmax
   EXPECT_EQ(topk(a, 0).values.shape(), (Shape{2, 0}));
   expect_throw<Error>([&] { topk(a, 4); }, {"k must be from 0"});
+
+  for (const unsigned distinct : {2u, 50u, 1u << 20}) {  // with few distinct values, most elements are candidates
+    Floats values((1 << 14) + 5);
+    for (float& v : values) v = random() % 500 == 0 ? nan : static_cast<float>(random() % distinct);
+    Longs order(values.size());
+    std::iota(order.begin(), order.end(), 0);
+    const auto value = [&](std::int64_t i) {
+      return std::isnan(values[static_cast<std::size_t>(i)]) ? inf : values[static_cast<std::size_t>(i)];
+    };
+    const Array line = Array::from(values);
+    const auto first = [&] { return Longs(order.begin(), order.begin() + 90); };
+    std::ranges::stable_sort(order, [&](auto i, auto j) { return value(i) < value(j); });
+    EXPECT_EQ(topk(line, 90, 0, false).indices.to_vector<std::int64_t>(), first()) << distinct;
+    std::ranges::sort(order);
+    std::ranges::stable_sort(order, [&](auto i, auto j) { return value(i) > value(j); });
+    EXPECT_EQ(topk(line, 90).indices.to_vector<std::int64_t>(), first()) << distinct;
+  }
 }
 
 TEST_P(OnEveryDevice, CountsMatchNumPy) {
@@ -254,6 +272,7 @@ TEST_P(OnEveryDevice, CountsMatchNumPy) {
   const Counted counted = unique_counts(a);
   expect_same(counted.values, {0, 1, 2, nan}, "values");
   EXPECT_EQ(counted.counts.to_vector<std::int64_t>(), (Longs{2, 1, 3, 2}));
+  EXPECT_EQ(unique_counts(Array::zeros({0})).counts.size(), 0);
   const Inverse inverse = unique_inverse(a);
   EXPECT_EQ(inverse.indices.to_vector<std::int64_t>(), (Longs{2, 3, 1, 2, 3, 0, 0, 2}));
   EXPECT_EQ(inverse.indices.shape(), a.shape());
