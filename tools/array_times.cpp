@@ -2,13 +2,15 @@
 // usage: array_times [DEVICE]
 //
 // Reads lines "OPERATION MILLISECONDS", repeats the array operation for that time, and answers with the microseconds
-// per operation. tools/compare_array_times_with_numpy.py runs the same operations in NumPy. Measures the processor time
-// of the calling thread, which does not depend on other programs. Set TESSERA_THREADS=1.
+// per operation. tools/compare_array_times_with_numpy.py runs the same operations in NumPy. With TESSERA_THREADS=1,
+// measures the processor time of the calling thread, which does not depend on other programs; otherwise elapsed time.
 #include <time.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <iostream>
 #include <map>
@@ -256,9 +258,12 @@ int main(int argc, char** argv) try {
   for (const auto& [name, operation] : all) std::printf("%s ", name.c_str());
   std::printf("\n");
   std::fflush(stdout);
-  const auto now = [] {
+  const char* const threads = std::getenv("TESSERA_THREADS");
+  const clockid_t clock =
+      threads != nullptr && std::strcmp(threads, "1") == 0 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
+  const auto now = [clock] {
     timespec t{};
-    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    ::clock_gettime(clock, &t);
     return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
   };
   std::string name;
