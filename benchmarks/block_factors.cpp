@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares LU and QR factorisations of block arrays on the CPU with those of OpenBLAS's LAPACK, which is loaded at run
 // time, for the same matrices in one piece. Both run alternately. If a ratio is below 1, Tessera is faster. The times
-// of Tessera include copies, because the factors are new block arrays; QR includes Q on both sides.
+// of Tessera include copies, because the factors are new block arrays; QR includes Q on both sides. All times are
+// elapsed times, because tasks do not run on the calling thread.
 //
 // Usage: block_factors [PART OF A ROW]. TESSERA_THREADS=1 uses one thread for each. The exit status is 2 if the library
 // is missing (Debian: libopenblas0-pthread) or if no row matches.
@@ -37,7 +38,7 @@ struct Lapack {
 };
 
 template <class T>
-int rows(const os::Library& library, bool one_thread, const std::string& only) {
+int rows(const os::Library& library, const std::string& only) {
   const Lapack<T> lapack(library);
   if (!lapack.complete()) return 0;
   int count = 0;
@@ -67,7 +68,7 @@ int rows(const os::Library& library, bool one_thread, const std::string& only) {
           lapack.geqrf(&n, &n, memory.data(), &n, tau.data(), work.data(), &size, &info);
           lapack.orgqr(&n, &n, &n, memory.data(), &n, tau.data(), work.data(), &size, &info);
         };
-        const bench::Pair p = bench::time_pair(one_thread, us, them, 3);
+        const bench::Pair p = bench::time_pair(false, us, them, 3);
         const double flops = (lu ? 2.0 / 3 : 8.0 / 3) * n * static_cast<double>(n) * n * 1e-3;
         std::printf("%-34s %10.1f %10.1f %8.1f %8.1f %8.2f %8.2f..%.2f%s\n", text, p.theirs_us, p.ours_us,
                     flops / p.theirs_us, flops / p.ours_us, p.median, p.low, p.high, info == 0 ? "" : "  FAILED");
@@ -83,11 +84,10 @@ int main(int argc, char** argv) {
   const std::string only = argc > 1 ? argv[1] : "";
   const char* threads = std::getenv("TESSERA_THREADS");
   if (threads) ::setenv("OPENBLAS_NUM_THREADS", threads, 1);
-  const bool one_thread = threads && std::string(threads) == "1";
   static const os::Library& library = *new os::Library(os::Library::open("libopenblas.so.0"));
   if (!library.loaded()) return std::printf("%s\n", library.reason().c_str()), 2;
-  std::printf("%s, %s\n", device_info({Backend::cpu, 0}).name.c_str(), one_thread ? "one thread" : "all threads");
+  std::printf("%s, threads: %s\n", device_info({Backend::cpu, 0}).name.c_str(), threads ? threads : "all");
   std::printf("%-34s %10s %10s %8s %8s %8s %8s..%s\n", "matrix", "theirs us", "ours us", "GFLOP/s", "GFLOP/s", "ratio",
               "quartile", "quartile");
-  return rows<float>(library, one_thread, only) + rows<double>(library, one_thread, only) == 0 ? 2 : 0;
+  return rows<float>(library, only) + rows<double>(library, only) == 0 ? 2 : 0;
 }
