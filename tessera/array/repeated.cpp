@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tessera/array/repeated.h"
 
+#include "tessera/device/launch/block_threads.h"
 #include "tessera/device/launch/kernel.h"
 #include "tessera/device/launch/kernel_family.h"
+#include "tessera/device/placement/kernel_backend.h"
 #include "tessera/ir/builder.h"
 
 namespace tessera {
@@ -33,6 +35,7 @@ std::optional<Array> detail::copy_repeated(const Array& a) {
   const std::int64_t count = a.rank() < 2 ? 0 : a.shape(-1);
   constexpr std::int64_t most = 8;  // more are written by whole vectors
   if (count < 2 || count > most || a.size() == 0 || a.strides().back() != 0) return {};
+  if (!blocks_are_vectors(kernel_backend(a.device()))) return {};  // stores of GPUs must be adjacent
   const Array elements = a.select(-1, 0);
   if (!elements.contiguous()) return {};
   static auto& family = *new KernelFamily<RepeatSpec>(trace_repeat);

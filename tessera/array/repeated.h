@@ -9,7 +9,7 @@
 namespace tessera::detail {
 
 /// Copies an array whose last dimension repeats each element of a contiguous array a few times. Returns nothing for
-/// other arrays.
+/// other arrays, and on devices whose blocks are not vectors.
 std::optional<Array> copy_repeated(const Array& a);
 
 }  // namespace tessera::detail

@@ -9,6 +9,8 @@
 #include "tessera/array/functions.h"
 #include "tessera/array/operation.h"
 #include "tessera/array/running_sum.h"
+#include "tessera/device/launch/block_threads.h"
+#include "tessera/device/placement/kernel_backend.h"
 #include "tessera/device/queue/recorder.h"
 
 namespace tessera {
@@ -107,7 +109,10 @@ Array prod(const Array& a, std::vector<int> axes, bool keep) {
   Lines lines = lines_of("prod", a.astype(wide), axes, keep);
   Array& x = lines.elements;
   if (x.shape(-1) == 0) x = Array::ones(lines.shape, wide, a.device()).unsqueeze(-1);
-  if (!x.has_history() && x.size() > 0) {
+  // On GPUs, threads that multiply long parts of a row would read distant elements.
+  constexpr std::int64_t most_on_gpus = 4096;
+  const bool one_pass = blocks_are_vectors(kernel_backend(x.device())) || x.shape(-1) <= most_on_gpus;
+  if (one_pass && !x.has_history() && x.size() > 0) {
     const Array elements = x.as_contiguous();
     x = detail::running_total(elements, {elements.shape(), elements.shape().size() - 1}, wide,
                               detail::Running::product);
