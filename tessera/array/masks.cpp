@@ -212,11 +212,28 @@ Array first_of_equals(const Array& sorted) {
   return concatenate({first, differs});
 }
 
+/// The distinct integers of an array whose range is smaller than its size, and how often each occurs. Returns nothing
+/// for other arrays, which must be sorted.
+std::optional<Counted> counted_in_range(const Array& a) {
+  const DType t = a.dtype();
+  constexpr std::int64_t worthwhile = 1024;
+  if (is_float(t) || t == DType::boolean || t == DType::u64 || a.size() < worthwhile) return {};
+  const Array line = a.reshape({a.size()}).astype(DType::i64);
+  const auto limits = stack({min(line), max(line)}).to_vector<std::int64_t>();
+  const std::uint64_t range = static_cast<std::uint64_t>(limits[1]) - static_cast<std::uint64_t>(limits[0]);
+  if (range >= static_cast<std::uint64_t>(a.size())) return {};
+  const Array none = Array::zeros({static_cast<std::int64_t>(range) + 1}, DType::i64, a.device());
+  const Array counts = scatter_add(none, line - limits[0], Array::ones({line.size()}, DType::i64, a.device()));
+  const Array present = nonzero(counts)[0];
+  return Counted{(present + limits[0]).astype(t).eval(), take(counts, present)};
+}
+
 }  // namespace
 
 Array unique(const Array& a) {
   const Operation operation("unique", a);
   detail::check_no_rule("unique", a);
+  if (std::optional<Counted> counted = counted_in_range(a)) return operation.finish(std::move(counted->values));
   const Array sorted = sort(a.reshape({a.size()}));
   return operation.finish(sorted.size() < 2 ? sorted : masked_select(sorted, first_of_equals(sorted)));
 }
@@ -224,12 +241,15 @@ Array unique(const Array& a) {
 Counted unique_counts(const Array& a) {
   const Operation operation("unique_counts", a);
   detail::check_no_rule("unique_counts", a);
-  const Array sorted = sort(a.reshape({a.size()}));
-  const Array begins = nonzero(first_of_equals(sorted))[0];
-  const Array end = Array::full({std::min<std::int64_t>(sorted.size(), 1)}, sorted.size(), DType::i64, a.device());
-  const Array ends = begins.size() == 0 ? end : concatenate({begins.slice(0, 1, begins.size()), end});
-  std::vector<Array> both =
-      operation.finish({take(sorted, begins), (ends - begins).eval()}, [] { return Attributes{}; });
+  std::optional<Counted> counted = counted_in_range(a);
+  if (!counted) {
+    const Array sorted = sort(a.reshape({a.size()}));
+    const Array begins = nonzero(first_of_equals(sorted))[0];
+    const Array end = Array::full({std::min<std::int64_t>(sorted.size(), 1)}, sorted.size(), DType::i64, a.device());
+    const Array ends = begins.size() == 0 ? end : concatenate({begins.slice(0, 1, begins.size()), end});
+    counted = {take(sorted, begins), (ends - begins).eval()};
+  }
+  std::vector<Array> both = operation.finish({counted->values, counted->counts}, [] { return Attributes{}; });
   return {both[0], both[1]};
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <random>
 
@@ -273,6 +274,18 @@ TEST_P(OnEveryDevice, CountsMatchNumPy) {
   expect_same(counted.values, {0, 1, 2, nan}, "values");
   EXPECT_EQ(counted.counts.to_vector<std::int64_t>(), (Longs{2, 1, 3, 2}));
   EXPECT_EQ(unique_counts(Array::zeros({0})).counts.size(), 0);
+  for (const std::int64_t range : {40, 1 << 20}) {  // integers are counted if their range is small, and else sorted
+    std::map<std::int64_t, std::int64_t> wanted;
+    Longs numbers(2000);
+    std::uniform_int_distribution<std::int64_t> among(-7, range);
+    for (std::int64_t& v : numbers) ++wanted[v = among(random)];
+    const Counted got = unique_counts(Array::from(numbers));
+    Longs values, counts;
+    for (const auto& [value, count] : wanted) values.push_back(value), counts.push_back(count);
+    EXPECT_EQ(got.values.to_vector<std::int64_t>(), values);
+    EXPECT_EQ(got.counts.to_vector<std::int64_t>(), counts);
+    EXPECT_EQ(unique(Array::from(numbers).astype(DType::i32)).astype(DType::i64).to_vector<std::int64_t>(), values);
+  }
   const Inverse inverse = unique_inverse(a);
   EXPECT_EQ(inverse.indices.to_vector<std::int64_t>(), (Longs{2, 3, 1, 2, 3, 0, 0, 2}));
   EXPECT_EQ(inverse.indices.shape(), a.shape());
