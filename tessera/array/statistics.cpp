@@ -178,7 +178,7 @@ std::optional<Array> candidates(const Array& line, std::int64_t k, bool largest)
   // The host waits for their number, which GPUs and recorded work must not.
   if (!is_built_in(line.device().backend) || Recorder::number() != 0) return {};
   const Array sample = sort(line.slice(0, 0, n, n / samples));
-  const double expected = static_cast<double>(k * samples) / static_cast<double>(n);
+  const double expected = static_cast<double>(k * sample.size()) / static_cast<double>(n);
   const auto rank = static_cast<std::int64_t>(expected + 4 * std::sqrt(expected) + 8);
   const Array limit = sample.select(0, largest ? sample.size() - 1 - rank : rank);
   std::vector<Array> found = nonzero(largest ? !(line < limit) : !(line > limit));  // NaN are always among them
