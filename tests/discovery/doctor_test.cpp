@@ -46,7 +46,8 @@ TEST(Doctor, NamesTheLibrariesOfLinearAlgebraAndFourierTransforms) {
   auto environment = bare(folder);
   environment["TESSERA_LAPACK_LIBRARY"] = "none";
   expect_contains(in_one_line(run({"doctor", "--no-figures"}, {.environment = environment}).out),
-                  {"factorisations on every device: Tessera's own algorithms (TESSERA_LAPACK_LIBRARY is 'none')",
+                  {"Linear algebra and Fourier transforms factorisations on every device: Tessera's own algorithms "
+                   "(TESSERA_LAPACK_LIBRARY is 'none')",
                    "Fourier transforms on every device: Tessera's kernels"});
 }
 
