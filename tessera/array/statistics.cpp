@@ -73,12 +73,17 @@ Array quantile_of(const char* operation, const Array& a, double q, const std::ve
   return where(isnan(largest), largest, result).reshape(lines.shape);
 }
 
+/// True if a function may read results on the host to choose its kernels: GPUs and recorded work must not wait.
+bool host_may_wait(Device device) { return is_built_in(device.backend) && Recorder::number() == 0; }
+
 /// Reduces `a` with its NaN replaced by `neutral`. The result is NaN where all elements are.
 template <class Reduce>
 Array ignoring_nan(const Array& a, double neutral, const std::vector<int>& axes, bool keep, const Reduce& reduce) {
   if (!is_float(a.dtype())) return reduce(a, axes, keep);
-  const Array absent = isnan(a);
-  return where(all(absent, axes, keep), not_a_number, reduce(where(absent, neutral, a), axes, keep));
+  const Array absent = isnan(a), result = reduce(where(absent, neutral, a), axes, keep);
+  // Only a result that is `neutral` can be of elements that are all NaN.
+  if (host_may_wait(a.device()) && !any(result == neutral).item<bool>()) return result;
+  return where(all(absent, axes, keep), not_a_number, result);
 }
 
 }  // namespace
@@ -175,8 +180,7 @@ std::optional<Array> candidates(const Array& line, std::int64_t k, bool largest)
   const std::int64_t n = line.size();
   constexpr std::int64_t samples = 4096, worthwhile = 4 * samples;
   if (line.rank() != 1 || n < worthwhile || k > n / 16) return {};
-  // The host waits for their number, which GPUs and recorded work must not.
-  if (!is_built_in(line.device().backend) || Recorder::number() != 0) return {};
+  if (!host_may_wait(line.device())) return {};  // for their number
   const Array sample = sort(line.slice(0, 0, n, n / samples));
   const double expected = static_cast<double>(k * sample.size()) / static_cast<double>(n);
   const auto rank = static_cast<std::int64_t>(expected + 4 * std::sqrt(expected) + 8);
@@ -238,7 +242,8 @@ Histogram histogram(const Array& a, std::int64_t bins, double low, double high) 
   const Array is_inside = (x >= edges.select(0, 0)) & (x <= edges.select(0, bins));
   const Array interval = minimum(searchsorted(edges, x, SearchSide::right) - 1, bins - 1);
   // Elements outside are counted in an interval of their own.
-  Array counts = bincount(where(is_inside, interval, bins), bins + 1).slice(0, 0, bins).copy();
+  const Array counted = where(is_inside, interval, bins), zeros = Array::zeros({bins + 1}, DType::i64, x.device());
+  Array counts = scatter_add(zeros, counted, Array::ones({x.size()}, DType::i64, x.device())).slice(0, 0, bins).copy();
   std::vector<Array> both = operation.finish({std::move(counts), std::move(edges)}, [&] {
     return Attributes{{"bins", bins}, {"low", low}, {"high", high}};
   });
