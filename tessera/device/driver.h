@@ -141,6 +141,8 @@ class DriverDevice {
   /// then trims its pool and retries once.
   virtual Allocation allocate(std::size_t bytes, MemoryKind kind) = 0;
   virtual void release(const Allocation& allocation) noexcept = 0;
+  /// Returns memory to the system that the driver can allocate or load again, such as that of a compiler.
+  virtual void trim() noexcept {}
   virtual std::unique_ptr<DriverQueue> make_queue() = 0;
   /// Wraps a queue that the caller created through the vendor's API and owns. Throws DeviceError if the backend does
   /// not support this.

@@ -5,11 +5,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 
 #include "tessera/base/config.h"
 #include "tessera/base/log.h"
-#include "tessera/base/os/pages.h"
 #include "tessera/base/printable.h"
+#include "tessera/device/memory/storage.h"
 #include "tessera/llm/estimate.h"
 #include "tessera/llm/saved_prompt.h"
 #include "tessera/llm/stop_filter.h"
@@ -137,7 +138,8 @@ LanguageModel LanguageModel::load(const GgufFile& file, const LoadOptions& optio
                               config::format_bytes(model.weight_bytes(d.device)), to_string(d.device),
                               watch.seconds()));
   model.prepare();
-  os::trim_heap();  // the compiler needed memory
+  // Prompts need larger blocks than the preparation, and the compiler needed memory.
+  for (const Device device : std::set(needed.layers.begin(), needed.layers.end())) trim(device);
   logging::info(fmt::format("{}: kernels ready after {:.2f} s", file.name(), watch.seconds()));
   return LanguageModel(std::move(model), std::move(tokenizer), watch.seconds(), fingerprint);
 }

@@ -147,6 +147,30 @@ TEST(WarmStart, FirstKernelRunsWithin40Milliseconds) {
   EXPECT_LT(loading, sanitized ? 10'000 : std::max(40.0, compiling * 40 / 64)) << "the machine may be busy";
 }
 
+TEST(WarmStart, ModuleIsOpenedOnlyToCompile) {
+  Place place("cpu");
+  place.variables["LD_DEBUG"] = "files";  // the loader prints the libraries that it opens
+  const auto opens_module = [&] {
+    return place.start(TESSERA_FIRST_KERNEL, {}).err.find("libtessera-codegen.so") != std::string::npos;
+  };
+  EXPECT_TRUE(opens_module());
+  EXPECT_FALSE(opens_module());
+  place.variables["TESSERA_CPU_TARGET"] = "x86-64";
+  EXPECT_TRUE(opens_module());
+  place.variables.erase("TESSERA_CPU_TARGET");
+  EXPECT_FALSE(opens_module());
+  // Damaged records are replaced.
+  std::size_t records = 0;
+  for (const auto& file : fs::directory_iterator(place.cache.path()))
+    if (file.path().filename().string().starts_with("processor-")) {
+      ++records;
+      fs::resize_file(file.path(), fs::file_size(file.path()) - 1);
+    }
+  EXPECT_EQ(records, 2u);
+  EXPECT_TRUE(opens_module());
+  EXPECT_FALSE(opens_module());
+}
+
 TEST(Cache, ListsEntriesExplainsMissesAndClears) {
   Place place("cpu");
   const auto cache = [&](std::vector<std::string> arguments) {

@@ -159,7 +159,7 @@ class UserFiles : public ::testing::Test {
   }
   /// Checks that new files of the program are regular, private, and have valid names.
   void only_ours_beside(const std::map<std::string, std::string>& theirs) {
-    only_ours_beside(theirs, work(), "(probe|open|opening)-[a-z]+-[0-9a-f]{16}\\.json");
+    only_ours_beside(theirs, work(), "((probe|open|opening)-[a-z]+-[0-9a-f]{16}\\.json|processor-[0-9a-f]{16}\\.bin)");
     EXPECT_EQ(fs::symlink_status(kernels()).permissions(), fs::perms{0700});
   }
   void only_ours_beside(const std::map<std::string, std::string>& theirs, const fs::path& folder, const char* pattern) {

@@ -65,13 +65,6 @@ inline std::string kernel_symbol(const std::string& name) {
   return out + "_kernel";
 }
 
-/// A loaded kernel; the destructor frees its memory.
-class Compiled {
- public:
-  virtual ~Compiled() = default;
-  virtual KernelEntry entry() const = 0;
-};
-
 /// Compiles for one target. Thread-safe.
 class Generator {
  public:
@@ -82,10 +75,6 @@ class Generator {
   /// empty if memory ran out.
   virtual bool compile(const ir::Function& function, const GenerateOptions& options, Object& object,
                        std::string& wrong) noexcept = 0;
-  /// Loads the kernel `name` from an object file without compiling. Returns null and sets `wrong` on failure, like
-  /// compile().
-  virtual std::unique_ptr<Compiled> load(std::string_view object, const std::string& name,
-                                         std::string& wrong) noexcept = 0;
   /// Returns an intermediate result of the compilation as text, for tests and debugging. On failure, returns the error
   /// message.
   enum class Text : std::uint8_t { llvm, optimised, assembly };
@@ -133,7 +122,7 @@ class Codegen {
 };
 
 /// Increment when this file or ir::Function changes.
-inline constexpr int interface_version = 9;
+inline constexpr int interface_version = 10;
 
 /// The type of `tessera_codegen_open`, the only symbol that the module exports. Returns the entry point, which is valid
 /// until the process exits. On failure, returns null and sets `wrong`. The second argument is unused. It remains

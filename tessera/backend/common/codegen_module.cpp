@@ -10,6 +10,7 @@
 #include "tessera/base/error.h"
 #include "tessera/base/os/fork.h"
 #include "tessera/base/os/library.h"
+#include "tessera/base/os/pages.h"
 #include "tessera/base/os/system.h"
 
 namespace tessera::cpu {
@@ -51,6 +52,8 @@ std::uint64_t start_bytes(const std::vector<std::string>& names) {
   return 0;
 }
 
+std::atomic<OpenCodegen> opened = nullptr;  // of the module, once it has been loaded
+
 // Opens the module and calls `take` to get a generator from it.
 template <class G, class Take>
 ModuleOf<G> open_with(Take&& take) {
@@ -62,8 +65,7 @@ ModuleOf<G> open_with(Take&& take) {
   }
   check_llvm_after_fork("open " + names.front());
   const os::ForkGuard whole;  // LLVM initialises global state
-  static std::atomic<bool> started = false;
-  const std::uint64_t bytes = started ? 0 : start_bytes(names);
+  const std::uint64_t bytes = opened.load() != nullptr ? 0 : start_bytes(names);
   if (bytes != 0 && !os::can_allocate(bytes)) throw_out_of_memory("start LLVM", bytes);
   const auto library = os::Library::open(names);
   out.file = library.file();
@@ -81,7 +83,7 @@ ModuleOf<G> open_with(Take&& take) {
   Codegen* module = open(interface_version, "", &out.reason);
   if (module) out.generator = take(*module, out.reason);
   if (!out.generator && out.reason.empty()) throw_out_of_memory("start LLVM", bytes);
-  started = true;
+  opened = open;
   if (!out.generator) out.reason = out.file + ": " + out.reason;
   return out;
 }
@@ -92,6 +94,11 @@ Module open_module(const std::string& target, bool runs_here) {
   return open_with<Generator>(
       [&](Codegen& module, std::string& wrong) { return module.processor(target.c_str(), runs_here, wrong); });
 }
+void trim_module() noexcept {
+  if (OpenCodegen module = opened) os::release_code_pages(reinterpret_cast<const void*>(module));
+  os::trim_heap();
+}
+
 void throw_out_of_memory(const std::string& asked, std::uint64_t bytes) {
   fail<OutOfMemory>({.operation = asked,
                      .with = {{"required", bytes == 0 ? "unknown" : config::format_bytes(bytes)}},
@@ -104,11 +111,6 @@ void throw_out_of_memory(const std::string& asked, std::uint64_t bytes) {
 void check_memory_to_compile(const std::string& name, std::size_t nodes) {
   const std::uint64_t bytes = 4 * mebi + 20 * kibi * nodes;
   if (!os::can_allocate(bytes)) throw_out_of_memory("compile " + name, bytes);
-}
-
-void check_memory_to_load(const std::string& name, std::size_t bytes) {
-  const std::uint64_t wanted = mebi + 4 * std::uint64_t{bytes};
-  if (!os::can_allocate(wanted)) throw_out_of_memory("load " + name, wanted);
 }
 
 void check_llvm_after_fork(const std::string& asked) {

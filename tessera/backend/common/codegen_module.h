@@ -35,12 +35,13 @@ Module open_module(const std::string& target, bool runs_here = true);
 /// Like open_module(), but gets the PTX generator.
 PtxModule open_ptx_module();
 
+/// Returns the memory that only compiling needs to the system: freed memory, and the pages of the module's code.
+void trim_module() noexcept;
+
 /// Throws OutOfMemory if there is not enough memory to compile functions with this total number of nodes after
 /// lowering. Call it before LLVM compiles, because LLVM ends the process if it runs out of memory. `name` is the kernel
 /// or batch in the error message.
 void check_memory_to_compile(const std::string& name, std::size_t nodes);
-/// Like check_memory_to_compile(), but for loading an object of this size in bytes.
-void check_memory_to_load(const std::string& name, std::size_t bytes);
 /// Throws DeviceError if this process was forked while another thread used LLVM, because the locks of that thread are
 /// never released in the child. Call it before any use of LLVM, and use LLVM only under os::ForkGuard.
 void check_llvm_after_fork(const std::string& asked);

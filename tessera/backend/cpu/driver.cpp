@@ -11,6 +11,7 @@
 
 #include "tessera/backend/common/codegen_module.h"
 #include "tessera/backend/common/image.h"
+#include "tessera/backend/cpu/code_target.h"
 #include "tessera/backend/cpu/cpu.h"
 #include "tessera/backend/cpu/kernel.h"
 #include "tessera/backend/cpu/pack_target.h"
@@ -80,14 +81,14 @@ class CpuQueue : public DriverQueue {
   void finish() override {}
 };
 
-DeviceInfo describe(const Module& module) {
-  if (module.generator) {
-    DeviceInfo info = describe_cpu(&module.generator->target());
-    info.driver_version = module.generator->version() + " for " + module.generator->target().cpu;
+DeviceInfo describe(const CodeTarget& target) {
+  if (target.traits) {
+    DeviceInfo info = describe_cpu(&*target.traits);
+    info.driver_version = target.version + " for " + target.traits->cpu;
     return info;
   }
   DeviceInfo info = describe_cpu(nullptr);
-  info.reason = module.reason + "; cpu runs on the reference interpreter, which is slow";
+  info.reason = target.reason + "; cpu runs on the reference interpreter, which is slow";
   info.remedy = "install the module next to the library, or set TESSERA_CODEGEN_LIBRARY to its file";
   return info;
 }
@@ -99,29 +100,30 @@ DeviceInfo describe(const CpuPackTarget& packed) {
   return info;
 }
 
-// Returns the target in TESSERA_CPU_TARGET. If the user set a target, there is no fallback.
-std::string asked_target();
-Module usable_module() {
-  Module module = open_module(asked_target());
-  if (!module.generator && module.opened && asked_target() != "native")
+// Returns the target in TESSERA_CPU_TARGET.
+std::string asked_target() { return config::text("TESSERA_CPU_TARGET").value_or("native"); }
+
+/// Returns the target in TESSERA_CPU_TARGET. If the user set one, there is no fallback.
+std::shared_ptr<const CodeTarget> usable_target() {
+  auto target = find_code_target(asked_target());
+  if (!target->traits && target->opened && asked_target() != "native")
     fail<DeviceError>({.operation = "open",
                        .with = {{"device", "cpu:0"}, {"TESSERA_CPU_TARGET", asked_target()}},
-                       .wrong = module.reason,
+                       .wrong = target->reason,
                        .remedy = "Set another target, or unset the variable"});
-  return module;
+  return target;
 }
-std::string asked_target() { return config::text("TESSERA_CPU_TARGET").value_or("native"); }
 
 /// Warns once that the interpreter is used, because it is many times slower than compiled code. Does not warn if the
 /// user requested the interpreter.
-void warn_of_interpreter(const Module& module, const DeviceInfo& info) {
+void warn_of_interpreter(const CodeTarget& target, const DeviceInfo& info) {
 #ifndef TESSERA_WITHOUT_CODEGEN
   static std::atomic<bool> said = false;
-  if (module.generator || config::text("TESSERA_CODEGEN_LIBRARY") == "none" || said.exchange(true)) return;
+  if (target.traits || config::text("TESSERA_CODEGEN_LIBRARY") == "none" || said.exchange(true)) return;
   logging::warn("cpu:0: " + info.reason + ". To fix this, " + info.remedy +
                 "; to silence this warning, set TESSERA_CODEGEN_LIBRARY=none");
 #else
-  static_cast<void>(module), static_cast<void>(info);
+  static_cast<void>(target), static_cast<void>(info);
 #endif
 }
 
@@ -156,9 +158,9 @@ class CpuDevice : public DriverDevice, public LoadsPacks {
       return;
     }
     warn_of_other_levels(packed_);
-    module_ = usable_module(), module_was_opened_ = true;
-    info_ = describe(module_);
-    warn_of_interpreter(module_, info_);
+    target_ = usable_target();
+    info_ = describe(*target_);
+    warn_of_interpreter(*target_, info_);
   }
 
   const DeviceInfo& info() const override { return info_; }
@@ -185,58 +187,56 @@ class CpuDevice : public DriverDevice, public LoadsPacks {
   void release(const Allocation& allocation) noexcept override {
     allocation.bytes >= mapped ? os::unmap_pages(allocation.handle, allocation.bytes) : std::free(allocation.handle);
   }
+  void trim() noexcept override { trim_module(); }
   std::unique_ptr<DriverQueue> make_queue() override { return std::make_unique<CpuQueue>(); }
   Allocation wrap(void* native, std::size_t bytes) override { return {native, static_cast<std::byte*>(native), bytes}; }
   std::vector<std::unique_ptr<LoadedKernel>> compile(std::span<const CompileRequest> requests) override {
-    if (module().generator) return DriverDevice::compile(requests);
+    if (target()->traits) return DriverDevice::compile(requests);
     if (packed_.target != nullptr)
       fail<KernelError>({.operation = "compile " + requests.front().function->name,
                          .with = {{"device", "cpu:0"}},
-                         .wrong = module_.reason});
+                         .wrong = target()->reason});
     std::vector<std::unique_ptr<LoadedKernel>> out;
     for (const CompileRequest& r : requests) out.push_back(interpreted_kernel(r));
     return out;
   }
   std::string image_key() override {
-    if (!module().generator) return {};
-    const TargetTraits& target = module_.generator->target();
-    return backend::lowering_key() + "architecture: " + architecture + ", vectors of " + std::to_string(target.width) +
-           "\ncompiler: " + module_.generator->version() + ", build " + module_.build +
-           "\nprocessor's features: " + target.feature_bits + "\n";
+    const std::shared_ptr<const CodeTarget> here = target();
+    if (!here->traits) return {};
+    return backend::lowering_key() + "architecture: " + architecture + ", vectors of " +
+           std::to_string(here->traits->width) + "\ncompiler: " + here->version + ", build " + here->build +
+           "\nprocessor's features: " + here->traits->feature_bits + "\n";
   }
   std::string build(const CompileRequest& request) override {
     check_llvm_after_fork("compile");
-    Generator& generator = *module().generator;
+    Generator& generator = generator_of(*target(), request.function->name);
     const std::lock_guard hold(compiling_);
     const os::ForkGuard whole;  // LLVM is not fork-safe
     return build_kernel(generator, request);
   }
   std::unique_ptr<LoadedKernel> load(const CompileRequest& request, const std::string& image) override {
-    check_llvm_after_fork("load");
-    Generator* const generator = module().generator;
-    const std::lock_guard hold(compiling_);
-    const os::ForkGuard whole;  // LLVM is not fork-safe
-    return load_kernel(generator, request, image);
+    return load_kernel(target(), request, image);
   }
   std::string pack_target() const override { return packed_.target == nullptr ? "" : packed_.target->name; }
   std::unique_ptr<LoadedKernel> load_packed(const CompileRequest& request, const std::string& image) override {
     return load_kernel(nullptr, request, image);
   }
-  std::string why_not_compiled() override { return module().generator ? "" : module_.reason; }
+  std::string why_not_compiled() override { return target()->reason; }
 
  private:
-  /// Opens the module at the first call. A device that uses a pack needs it only for kernels that are not in the pack.
-  const Module& module() {
-    const std::lock_guard hold(compiling_);
-    if (!module_was_opened_) module_ = open_module(packed_.traits.cpu), module_was_opened_ = true;
-    return module_;
+  /// A device that uses a pack finds its target at the first call, because only kernels that are not in the pack need
+  /// it.
+  std::shared_ptr<const CodeTarget> target() {
+    if (packed_.target == nullptr) return target_;
+    const std::lock_guard hold(finding_);
+    if (!target_) target_ = find_code_target(packed_.traits.cpu);
+    return target_;
   }
 
   const CpuPackTarget packed_;
-  Module module_;
-  bool module_was_opened_ = false;
+  std::shared_ptr<const CodeTarget> target_;  ///< guarded by finding_ if the device uses a pack
   DeviceInfo info_;
-  std::mutex compiling_;
+  std::mutex finding_, compiling_;
 };
 
 class CpuDriver : public Driver {
@@ -250,9 +250,9 @@ class CpuDriver : public Driver {
         report.devices.push_back(describe(packed));
         report.file = usable_pack()->file();
       } else {
-        const Module module = usable_module();
-        report.devices.push_back(describe(module));
-        if (module.generator) report.file = module.file;
+        const auto target = usable_target();
+        report.devices.push_back(describe(*target));
+        if (target->traits) report.file = target->file;
       }
       report.state = report.devices[0].state;
       report.reason = report.devices[0].reason, report.remedy = report.devices[0].remedy;

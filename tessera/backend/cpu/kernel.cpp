@@ -10,9 +10,11 @@
 #include <exception>
 #include <functional>
 #include <new>
+#include <optional>
+#include <utility>
 
 #include "tessera/backend/common/codegen_module.h"
-#include "tessera/backend/cpu/packed_code.h"
+#include "tessera/backend/cpu/machine_code.h"
 #include "tessera/base/error.h"
 #include "tessera/base/os/fork.h"
 #include "tessera/base/os/per_thread.h"
@@ -91,9 +93,9 @@ GenerateOptions options_of(Variant variant) { return {.noalias = variant.noalias
 
 class GeneratedKernel final : public CpuKernel {
  public:
-  /// `generator` is null if the image is from a pack.
-  GeneratedKernel(Generator* generator, const CompileRequest& request, std::string_view image)
-      : generator_(generator), function_(*request.function), variant_(request.variant) {
+  /// `target` is null if the image is from a pack.
+  GeneratedKernel(std::shared_ptr<const CodeTarget> target, const CompileRequest& request, std::string_view image)
+      : target_(std::move(target)), function_(*request.function), variant_(request.variant) {
     Unpacker in(image);
     facts_.operations = OperationCount(in);
     for (auto prints = in.take<std::uint64_t>(); prints > 0; --prints) {
@@ -105,37 +107,19 @@ class GeneratedKernel final : public CpuKernel {
     scratch_bytes_ = in.take<std::uint64_t>();
     const std::string_view object = in.text();
     in.end();
-    if (generator_ == nullptr) {
-      compiled_ = load_packed_code(object, function_.name);
-      return;
-    }
-    check_memory_to_load(function_.name, object.size());
-    std::string wrong;
-    compiled_ = generator_->load(object, function_.name, wrong);
-    if (!compiled_ && wrong.empty()) throw_out_of_memory("load " + function_.name, 0);
-    if (!compiled_)
-      fail<KernelError>({.operation = "kernel " + function_.name, .with = {{"device", "cpu:0"}}, .wrong = wrong});
-  }
-
-  ~GeneratedKernel() override {
-    if (generator_ == nullptr) return;  // the code does not belong to LLVM
-    if (os::forked_during_guard()) {    // a thread of the parent may hold LLVM's locks
-      static_cast<void>(compiled_.release());
-      return;
-    }
-    const os::ForkGuard whole;  // LLVM is not fork-safe
-    compiled_.reset();
+    code_.emplace(object, function_.name);
   }
 
   std::string source() const override {
-    if (generator_ == nullptr) return to_text(function_);
+    if (target_ == nullptr) return to_text(function_);
     check_llvm_after_fork("print " + function_.name);
-    const Function lowered = emit::lower(function_, lowering_target(generator_->target(), function_, variant_));
+    Generator& generator = generator_of(*target_, function_.name);
+    const Function lowered = emit::lower(function_, lowering_target(generator.target(), function_, variant_));
     check_memory_to_compile(function_.name, lowered.nodes.size());
     const os::ForkGuard whole;  // LLVM is not fork-safe
-    const std::string text = generator_->text(lowered, options_of(variant_), Generator::Text::optimised);
+    const std::string text = generator.text(lowered, options_of(variant_), Generator::Text::optimised);
     if (text.empty()) throw_out_of_memory("print " + function_.name, 0);
-    return "; " + generator_->version() + " for " + generator_->target().cpu + "\n" + text;
+    return "; " + generator.version() + " for " + generator.target().cpu + "\n" + text;
   }
 
   void launch(std::array<std::uint64_t, 3> shape, std::span<const Argument> arguments) override {
@@ -150,7 +134,7 @@ class GeneratedKernel final : public CpuKernel {
     }
     KernelCall call{slots, {shape[0], shape[1], shape[2]}, &GeneratedKernel::print, this};
     const std::uint64_t items = shape[0] * shape[1] * shape[2];
-    const KernelEntry entry = compiled_->entry();
+    const KernelEntry entry = code_->entry();
     const std::size_t bytes = scratch_bytes_;
     if (items == 1) return entry(&call, 0, 1, scratch(bytes));  // a single item cannot be split
     const double item_cost = facts_.operations(arguments);
@@ -201,12 +185,12 @@ class GeneratedKernel final : public CpuKernel {
     });
   }
 
-  Generator* const generator_;
+  const std::shared_ptr<const CodeTarget> target_;
   Function function_;  ///< before lowering
   Variant variant_;
   Facts facts_;
   std::size_t scratch_bytes_ = 0;
-  std::unique_ptr<Compiled> compiled_;
+  std::optional<MachineCode> code_;
 };
 
 class InterpretedKernel : public CpuKernel {
@@ -252,8 +236,9 @@ std::string build_kernel(Generator& generator, const CompileRequest& request) {
   return pack(facts_of(lowered), object);
 }
 
-std::unique_ptr<CpuKernel> load_kernel(Generator* generator, const CompileRequest& request, std::string_view image) {
-  return std::make_unique<GeneratedKernel>(generator, request, image);
+std::unique_ptr<CpuKernel> load_kernel(std::shared_ptr<const CodeTarget> target, const CompileRequest& request,
+                                       std::string_view image) {
+  return std::make_unique<GeneratedKernel>(std::move(target), request, image);
 }
 
 std::unique_ptr<CpuKernel> interpreted_kernel(const CompileRequest& request) {

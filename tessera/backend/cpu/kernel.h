@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/backend/common/codegen.h"
+#include "tessera/backend/cpu/code_target.h"
 #include "tessera/device/driver.h"
 #include "tessera/emit/lower.h"
 #include "tessera/executor/executor.h"
@@ -30,9 +31,10 @@ inline constexpr std::uint64_t max_shared_bytes = 264 << 10;
 /// Compiles a kernel to an image, which contains its machine code and launch data. Throws KernelError with the
 /// generator's message if the generator rejects the kernel.
 std::string build_kernel(Generator& generator, const CompileRequest& request);
-/// Loads an image. Without a generator, Tessera's own loader loads it (packed_code.h). Throws FormatError if it is
-/// malformed and KernelError if it cannot be loaded.
-std::unique_ptr<CpuKernel> load_kernel(Generator* generator, const CompileRequest& request, std::string_view image);
+/// Loads an image. `target` is the one that it was built for; null if the image is from a pack. Throws FormatError if
+/// it is malformed and KernelError if it cannot be loaded.
+std::unique_ptr<CpuKernel> load_kernel(std::shared_ptr<const CodeTarget> target, const CompileRequest& request,
+                                       std::string_view image);
 /// Returns a kernel that runs on the reference interpreter instead.
 std::unique_ptr<CpuKernel> interpreted_kernel(const CompileRequest& request);
 

@@ -5,10 +5,14 @@
 #ifdef __linux__
 #include <elf.h>
 #include <link.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #endif
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <system_error>
 
 #include "tessera/base/log.h"
@@ -101,11 +105,6 @@ std::filesystem::path file_of(const void* address) {
 #ifdef __linux__
 namespace {
 
-struct Sought {
-  std::uintptr_t address;
-  std::string id;
-};
-
 /// Returns the build id from an ELF note segment. Its entries are {name size, content size, type, name, content}, with
 /// padding.
 std::string id_in(const unsigned char* notes, std::size_t bytes) {
@@ -126,18 +125,26 @@ std::string id_in(const unsigned char* notes, std::size_t bytes) {
   return {};
 }
 
-int look(dl_phdr_info* info, std::size_t, void* data) {
-  Sought& sought = *static_cast<Sought*>(data);
-  bool here = false;
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const auto& p = info->dlpi_phdr[i];
-    here = here || (p.p_type == PT_LOAD && sought.address - (info->dlpi_addr + p.p_vaddr) < p.p_memsz);
-  }
-  if (!here) return 0;
-  for (int i = 0; i < info->dlpi_phnum && sought.id.empty(); ++i)
-    if (const auto& p = info->dlpi_phdr[i]; p.p_type == PT_NOTE)
-      sought.id = id_in(reinterpret_cast<const unsigned char*>(info->dlpi_addr + p.p_vaddr), p.p_memsz);
-  return 1;
+/// Calls `use` with each segment of the library or program that contains an address, and with its begin in memory.
+template <class Use>
+void for_each_segment(const void* address, const Use& use) {
+  struct Sought {
+    std::uintptr_t address;
+    const Use& use;
+  } sought{reinterpret_cast<std::uintptr_t>(address), use};
+  const auto look = [](dl_phdr_info* info, std::size_t, void* data) {
+    const Sought& s = *static_cast<const Sought*>(data);
+    const std::span segments(info->dlpi_phdr, info->dlpi_phnum);
+    const auto begin = [&](const auto& segment) { return info->dlpi_addr + segment.p_vaddr; };
+    const auto contains = [&](const auto& segment) {
+      return segment.p_type == PT_LOAD && s.address - begin(segment) < segment.p_memsz;
+    };
+    if (std::ranges::none_of(segments, contains)) return 0;
+    for (const auto& segment : segments) s.use(segment, begin(segment));
+    return 1;
+  };
+  const ForkGuard whole;  // protects the loader's lock
+  ::dl_iterate_phdr(look, &sought);
 }
 
 }  // namespace
@@ -145,14 +152,26 @@ int look(dl_phdr_info* info, std::size_t, void* data) {
 
 std::string build_id(const void* address) {
 #ifdef __linux__
-  Sought sought{reinterpret_cast<std::uintptr_t>(address), {}};
-  {
-    const ForkGuard whole;  // protects the loader's lock
-    ::dl_iterate_phdr(look, &sought);
-  }
-  if (!sought.id.empty()) return sought.id;
+  std::string id;
+  for_each_segment(address, [&](const auto& segment, std::uintptr_t begin) {
+    if (segment.p_type == PT_NOTE && id.empty())
+      id = id_in(reinterpret_cast<const unsigned char*>(begin), segment.p_memsz);
+  });
+  if (!id.empty()) return id;
 #endif
   return sha256(file_stamp(file_of(address)));
+}
+
+void release_code_pages([[maybe_unused]] const void* address) noexcept {
+#ifdef __linux__
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  for_each_segment(address, [&](const auto& segment, std::uintptr_t begin) {
+    if (segment.p_type != PT_LOAD || (segment.p_flags & PF_W) != 0) return;
+    // Whole pages only: a page at the end may also contain data that the program has changed.
+    const std::uintptr_t first = (begin + page - 1) / page * page, end = (begin + segment.p_memsz) / page * page;
+    if (first < end) (void)::madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+  });
+#endif
 }
 
 std::filesystem::path own_folder() {

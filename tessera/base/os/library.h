@@ -49,6 +49,9 @@ std::filesystem::path file_of(const void* address);
 /// Returns an id for the build of the library or program that contains this address. This is the linker's build id
 /// (NT_GNU_BUILD_ID) of the loaded image, else a hash of the file's path, size, time and inode.
 std::string build_id(const void* address);
+/// Returns the resident pages of the library's code and constants to the system, which reads them from the file again
+/// if they are used. Breakpoints of a debugger in the library are lost.
+void release_code_pages(const void* address) noexcept;
 /// Returns the folder of `libtessera`, or of the program that contains it. Modules are searched there.
 std::filesystem::path own_folder();
 

@@ -7,6 +7,8 @@
 #include <sched.h>
 #include <sys/mman.h>
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -136,6 +138,33 @@ AvoidCore::~AvoidCore() {
 }
 
 void prefer_large_pages(void* data, std::size_t bytes) noexcept { (void)::madvise(data, bytes, MADV_HUGEPAGE); }
+
+std::string processor_features() {
+#if defined(__x86_64__)
+  // An emulator or a debugger may hide instructions that /proc/cpuinfo lists. Other leaves of CPUID describe caches,
+  // clocks, and the core that the thread runs on.
+  constexpr unsigned leaves[][2] = {{0, 0},    {1, 0},    {7, 0},    {7, 1},           {0xd, 1},
+                                    {0x14, 0}, {0x19, 0}, {0x24, 0}, {0x80000001u, 0}, {0x80000008u, 0}};
+  std::string all;
+  for (const auto& [leaf, part] : leaves) {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    __get_cpuid_count(leaf, part, &a, &b, &c, &d);
+    if (leaf == 1) b = 0;                    // the number of the core
+    if (leaf == 0xd) b = 0;                  // the size of the state that is in use
+    if (leaf == 0x80000008u) a = c = d = 0;  // sizes of addresses, numbers of cores
+    all += fmt::format("cpuid {:x} {}: {:x} {:x} {:x} {:x}\n", leaf, part, a, b, c, d);
+  }
+  // These also depend on whether the system saves the registers of threads.
+  return all +
+         fmt::format("vectors: {} {}\n", __builtin_cpu_supports("avx2") != 0, __builtin_cpu_supports("avx512f") != 0);
+#else
+  std::string all;
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line) && !line.empty();)
+    if (line.starts_with("CPU ") || line.starts_with("Features")) all += line + "\n";
+  return all;
+#endif
+}
 
 bool supports_processor_level(std::string_view level) {
 #if defined(__x86_64__)

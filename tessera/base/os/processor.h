@@ -15,6 +15,11 @@ std::string processor_name(const std::filesystem::path& proc = "/proc");
 /// Returns "AMD", "Intel", or the vendor id that the processor reports.
 std::string processor_vendor(const std::filesystem::path& proc = "/proc");
 
+/// Returns lines that describe the model and the instructions of the processor: of x86-64, results of CPUID; of
+/// aarch64, lines of /proc/cpuinfo. They are equal on the cores of a machine, and change if instructions are added,
+/// hidden or disabled.
+std::string processor_features();
+
 /// Returns whether this processor and the system support all instructions of a level: "x86-64", "x86-64-v2" to
 /// "x86-64-v4", or "aarch64". Returns false for other names. Source: System V ABI for x86-64, "Micro-Architecture
 /// Levels".

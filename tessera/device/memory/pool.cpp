@@ -359,6 +359,7 @@ std::uint64_t MemoryPool::trim() {
   owner_.drop_retired(true);
   const std::uint64_t bytes = give_back(victims);
   owner_.staging.trim();
+  owner_.driver->trim();
   logging::info(fmt::format("{}: trimmed, {} freed", to_string(owner_.device), config::format_bytes(bytes)));
   return bytes;
 }

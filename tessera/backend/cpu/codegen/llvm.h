@@ -3,15 +3,6 @@
 #pragma once
 
 #include <llvm/Config/llvm-config.h>
-#include <llvm/ExecutionEngine/JITSymbol.h>
-#include <llvm/ExecutionEngine/Orc/Core.h>
-#include <llvm/ExecutionEngine/Orc/ExecutorProcessControl.h>
-#if __has_include(<llvm/ExecutionEngine/Orc/AbsoluteSymbols.h>)
-#include <llvm/ExecutionEngine/Orc/AbsoluteSymbols.h>
-#endif
-#if __has_include(<llvm/ExecutionEngine/Orc/SelfExecutorProcessControl.h>)
-#include <llvm/ExecutionEngine/Orc/SelfExecutorProcessControl.h>
-#endif
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/IntrinsicsNVPTX.h>
 #include <llvm/IR/Module.h>
@@ -71,26 +62,6 @@ inline llvm::StringMap<bool> host_features() {
   llvm::StringMap<bool> features;
   llvm::sys::getHostCPUFeatures(features);
   return features;
-#endif
-}
-
-/// The address of a function of this process, as a symbol that code may use.
-template <class F>
-auto symbol_of(F* function) {
-#if LLVM_VERSION_MAJOR >= 17
-  return llvm::orc::ExecutorSymbolDef(llvm::orc::ExecutorAddr::fromPtr(function), llvm::JITSymbolFlags::Exported);
-#else
-  return llvm::JITEvaluatedSymbol(llvm::pointerToJITTargetAddress(function), llvm::JITSymbolFlags::Exported);
-#endif
-}
-
-/// The function at a symbol that was looked up.
-template <class F, class Symbol>
-F function_at(const Symbol& symbol) {
-#if LLVM_VERSION_MAJOR >= 17
-  return symbol.getAddress().template toPtr<F>();
-#else
-  return llvm::jitTargetAddressToFunction<F>(symbol.getAddress());
 #endif
 }
 

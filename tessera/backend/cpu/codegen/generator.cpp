@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry point of the module. Selects the target, runs LLVM's passes, generates machine code and loads it.
-// Compilation produces an object file in memory. Objects from the kernel cache are loaded in the same way, without the
-// compiler.
-#include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
+// The entry point of the module. Selects the target, runs LLVM's passes and generates machine code, as an object file
+// in memory.
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/MCSubtargetInfo.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Passes/PassBuilder.h>
 #include <llvm/Support/ErrorHandling.h>
-#include <llvm/Support/MemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
 #include <llvm/Target/TargetMachine.h>
 
@@ -32,8 +29,6 @@ namespace tessera::cpu {
 
 namespace {
 
-namespace orc = llvm::orc;
-
 // The code is already vectorised. With these few passes, the code is as fast as with -O2, and compilation takes a tenth
 // of the time.
 constexpr const char* cpu_pass_list =
@@ -44,47 +39,11 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
 }
 
-[[noreturn]] void take(llvm::Error error) { throw UnsupportedKernel{llvm::toString(std::move(error))}; }
-template <class T>
-T take(llvm::Expected<T> value) {
-  if (!value) take(value.takeError());
-  return std::move(*value);
-}
-
 // LLVM ends the process on unsupported input, unless an error handler throws. The state of the failed compilation is
 // discarded.
 struct Fatal : UnsupportedKernel {};
 void fatal(void*, const char* reason, bool) { throw Fatal{{std::string("LLVM: ") + reason}}; }
 void out_of_memory(void*, const char*, bool) { throw std::bad_alloc(); }
-
-/// A session of LLVM's JITLink, which places all sections of a kernel in one block of memory. LLVM's older linker
-/// (RuntimeDyld) maps each section separately. If much of the address space is reserved (GPU drivers reserve hundreds
-/// of GiB), code and constants may be more than 2 GiB apart. The code then cannot address its constants, and
-/// RuntimeDyld does not detect this. LLVM is not exception-safe: after an error, a session may never release its locks,
-/// so it is abandoned. Sessions are never destroyed.
-struct Session {
-  explicit Session(std::unique_ptr<orc::ExecutorProcessControl> process)
-      : execution(std::move(process)), linker(execution), outside(execution.createBareJITDylib("outside")) {}
-  orc::ExecutionSession execution;
-  orc::ObjectLinkingLayer linker;
-  orc::JITDylib& outside;  ///< the external functions that kernels may call
-  std::uint64_t loaded = 0;
-  std::atomic<bool> abandoned = false;
-  std::string* error = nullptr;  ///< receives error messages, which would otherwise be printed to standard error
-};
-
-/// A kernel in its own JITDylib, so that kernels may have the same name.
-class LoadedCode : public Compiled {
- public:
-  ~LoadedCode() override {
-    if (library && !session->abandoned) llvm::consumeError(session->execution.removeJITDylib(*library));
-  }
-  KernelEntry entry() const override { return function; }
-
-  Session* session = nullptr;
-  orc::JITDylib* library = nullptr;
-  KernelEntry function = nullptr;
-};
 
 class LlvmGenerator : public Generator {
  public:
@@ -173,16 +132,6 @@ class LlvmGenerator : public Generator {
     });
   }
 
-  std::unique_ptr<Compiled> load(std::string_view object, const std::string& name,
-                                 std::string& wrong) noexcept override {
-    return guarded(wrong, [&]() -> std::unique_ptr<Compiled> {
-      auto out = std::make_unique<LoadedCode>();
-      const std::string symbol = kernel_symbol(name);
-      link(llvm::MemoryBuffer::getMemBufferCopy(llvm::StringRef(object.data(), object.size()), symbol), symbol, *out);
-      return out;
-    });
-  }
-
   std::string text(const ir::Function& fn, const GenerateOptions& options, Text which) noexcept override {
     std::string wrong;
     std::string out = guarded(wrong, [&]() -> std::string {
@@ -203,20 +152,6 @@ class LlvmGenerator : public Generator {
   std::string version() const override { return "LLVM " LLVM_VERSION_STRING; }
 
  private:
-  Session& session() {
-    if (!sessions_.empty() && !sessions_.back()->abandoned) return *sessions_.back();
-    auto fresh = std::make_unique<Session>(take(orc::SelfExecutorProcessControl::Create()));
-    fresh->execution.setErrorReporter([told = fresh.get()](llvm::Error error) {
-      if (told->error)
-        *told->error = llvm::toString(std::move(error));
-      else
-        llvm::consumeError(std::move(error));
-    });
-    add_symbols(*fresh);
-    sessions_.push_back(std::move(fresh));
-    return *sessions_.back();
-  }
-
   std::size_t build(llvm::Module& module, const ir::Function& fn, const GenerateOptions& options,
                     const std::string& symbol, bool optimise = true) {
     const auto machine = machine_();
@@ -242,7 +177,8 @@ class LlvmGenerator : public Generator {
     passes.registerLoopAnalyses(loops);
     passes.crossRegisterProxies(loops, functions, groups, modules);
     llvm::ModulePassManager manager;
-    if (auto error = passes.parsePassPipeline(manager, cpu_pass_list)) take(std::move(error));
+    if (auto error = passes.parsePassPipeline(manager, cpu_pass_list))
+      throw UnsupportedKernel{llvm::toString(std::move(error))};
     manager.run(module, modules);
     keep_addresses(module);
     return emitter.scratch_bytes();
@@ -259,75 +195,9 @@ class LlvmGenerator : public Generator {
     return out;
   }
 
-  void link(std::unique_ptr<llvm::MemoryBuffer> object, const std::string& symbol, LoadedCode& out) {
-    const std::scoped_lock hold(linking_);
-    Session& s = session();
-    std::string detail;
-    s.error = &detail;
-    try {
-      out.session = &s;
-      out.library = &s.execution.createBareJITDylib("kernel " + std::to_string(++s.loaded));
-      out.library->addToLinkOrder(s.outside);
-      if (auto error = s.linker.add(*out.library, std::move(object))) take(std::move(error));
-      auto address = s.execution.lookup({out.library}, s.execution.intern(symbol));
-      if (!address)
-        throw UnsupportedKernel{llvm::toString(address.takeError()) + (detail.empty() ? "" : ": " + detail)};
-      out.function = function_at<KernelEntry>(*address);
-      s.error = nullptr;
-    } catch (const Fatal&) {
-      s.abandoned = true;
-      throw;
-    } catch (const UnsupportedKernel&) {
-      s.error = nullptr;
-      throw;
-    } catch (...) {
-      s.abandoned = true;
-      throw;
-    }
-  }
-
-  static void add_symbols(Session& session) {
-    orc::SymbolMap symbols;
-    auto add = [&](const char* name, auto* function) { symbols[session.execution.intern(name)] = symbol_of(function); };
-    using F = float (*)(float);
-    using D = double (*)(double);
-    using F2 = float (*)(float, float);
-    using D2 = double (*)(double, double);
-    using F3 = float (*)(float, float, float);
-    using D3 = double (*)(double, double, double);
-#define TESSERA_MATH(name) add(#name "f", static_cast<F>(&::name##f)), add(#name, static_cast<D>(&::name))
-    TESSERA_MATH(exp);
-    TESSERA_MATH(exp2);
-    TESSERA_MATH(log);
-    TESSERA_MATH(log2);
-    TESSERA_MATH(sin);
-    TESSERA_MATH(cos);
-    TESSERA_MATH(tanh);
-    TESSERA_MATH(erf);
-    TESSERA_MATH(floor);
-    TESSERA_MATH(ceil);
-    TESSERA_MATH(trunc);
-    TESSERA_MATH(rint);
-    TESSERA_MATH(nearbyint);
-    TESSERA_MATH(sqrt);
-#undef TESSERA_MATH
-    add("powf", static_cast<F2>(&::powf)), add("pow", static_cast<D2>(&::pow));
-    add("fmodf", static_cast<F2>(&::fmodf)), add("fmod", static_cast<D2>(&::fmod));
-    add("fminf", static_cast<F2>(&::fminf)), add("fmin", static_cast<D2>(&::fmin));
-    add("fmaxf", static_cast<F2>(&::fmaxf)), add("fmax", static_cast<D2>(&::fmax));
-    add("fmaf", static_cast<F3>(&::fmaf)), add("fma", static_cast<D3>(&::fma));
-    add("memset", static_cast<void* (*)(void*, int, std::size_t)>(&::memset));
-    add("memcpy", static_cast<void* (*)(void*, const void*, std::size_t)>(&::memcpy));
-    add("memmove", static_cast<void* (*)(void*, const void*, std::size_t)>(&::memmove));
-    if (auto error = session.outside.define(orc::absoluteSymbols(std::move(symbols)))) take(std::move(error));
-  }
-
   TargetTraits traits_;
   std::function<std::unique_ptr<llvm::TargetMachine>()> machine_;
   TargetName triple_;
-  std::mutex linking_;
-  std::vector<std::unique_ptr<Session>> sessions_;  ///< guarded by linking_; the last one is in use, unless it was
-                                                    ///< abandoned
 };
 
 }  // namespace

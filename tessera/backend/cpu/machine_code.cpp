@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tessera/backend/cpu/packed_code.h"
+#include "tessera/backend/cpu/machine_code.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <utility>
-
-#include "tessera/base/os/object_code.h"
 
 namespace tessera::cpu {
 
@@ -19,7 +17,7 @@ using D2 = double (*)(double, double);
 using F3 = float (*)(float, float, float);
 using D3 = double (*)(double, double, double);
 
-/// The functions that compiled kernels may call; the same ones as in codegen/jit.cpp.
+/// The functions that compiled kernels may call.
 const void* find_function(std::string_view name) {
   const auto address = [](auto* function) { return reinterpret_cast<const void*>(function); };
 #define TESSERA_MATH(name) \
@@ -57,21 +55,9 @@ const void* find_function(std::string_view name) {
   return found == std::end(known) ? nullptr : found->second;
 }
 
-class PackedCode final : public Compiled {
- public:
-  PackedCode(std::string_view object, const std::string& symbol)
-      : code_(object, &find_function), entry_(reinterpret_cast<KernelEntry>(code_.function(symbol))) {}
-  KernelEntry entry() const override { return entry_; }
-
- private:
-  const os::ObjectCode code_;
-  const KernelEntry entry_;
-};
-
 }  // namespace
 
-std::unique_ptr<Compiled> load_packed_code(std::string_view object, const std::string& name) {
-  return std::make_unique<PackedCode>(object, kernel_symbol(name));
-}
+MachineCode::MachineCode(std::string_view object, const std::string& name)
+    : code_(object, &find_function), entry_(reinterpret_cast<KernelEntry>(code_.function(kernel_symbol(name)))) {}
 
 }  // namespace tessera::cpu
