@@ -70,6 +70,7 @@ std::vector<Use> dry_run(const GgufFile& file, std::span<const Device> devices, 
   {
     const Llama model = Llama::load(file, stands);
     model.prepare();
+    for (const auto& run : runs) trim(run->device());  // as LanguageModel::load
     KeyValueCache cache = model.make_cache(how.context, cache_dtype);
     const std::vector<std::int32_t> tokens(static_cast<std::size_t>(std::min(how.prompt, how.batch)));
     const auto read = [&](std::int64_t count) {
@@ -77,12 +78,13 @@ std::vector<Use> dry_run(const GgufFile& file, std::span<const Device> devices, 
     };
     // The last steps attend to the most tokens. The first ones compile kernels and fill the caches of buffers.
     constexpr std::int64_t first = 2, last = 2;
-    const std::int64_t full = how.prompt / how.batch, skipped = std::max<std::int64_t>(0, full - first - last);
-    for (std::int64_t i = 0; i < full - skipped; ++i) {
-      if (i == first) cache.skip(skipped * how.batch);
-      read(how.batch);
+    std::int64_t rest = how.prompt;
+    for (std::int64_t i = 0; rest > 0; ++i) {
+      if (const std::int64_t end = last * how.batch; i == first && rest > end) cache.skip(rest - end), rest = end;
+      const std::int64_t count = Llama::next_piece(rest, how.batch);
+      read(count);
+      rest -= count;
     }
-    if (how.prompt % how.batch > 0) read(how.prompt % how.batch);
     Decoder decoder(model, cache);
     // Three steps: the second one is recorded, and the third one verifies the recording.
     for (int steps = 0; steps < 3 && cache.length() < cache.capacity(); ++steps) {

@@ -367,6 +367,10 @@ void Llama::prepare() const {
                  (n == 64 && ops::multiplied_by_library(first, 64));
         }))
       forward(std::span(tokens).first(n), cache).eval();
+  // Long prompts on CPUs.
+  for (const Layer& l : layers_)
+    for (const auto* weights : {&l.qkv, &l.gate_up})
+      for (const Weight& w : *weights) ops::prepare_panels(w, 128);
   // Select tokens as FetchedLogits does.
   ops::finite_argmax(logits), ops::top_k(logits, std::min(logits.size(), ops::most_top_k(logits.device())));
   // Recorded steps use kernels that read the token's position from memory.

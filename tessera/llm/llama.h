@@ -200,6 +200,12 @@ class Llama {
   /// Compiles the kernels of short prompts and of single tokens in advance, and opens the vendor's library, so that the
   /// first prompt does not wait for compilation.
   void prepare() const;
+  /// Returns how many tokens of a prompt to read next, if `rest` tokens remain and at most `most` are read at a time.
+  /// The parts of a prompt have about the same length, so that all of them use the same memory.
+  static std::int64_t next_piece(std::int64_t rest, std::int64_t most) {
+    const std::int64_t pieces = (rest + most - 1) / most;
+    return pieces == 0 ? 0 : (rest + pieces - 1) / pieces;
+  }
 
   /// The configuration, from the file's metadata.
   const LlamaConfig& config() const { return config_; }

@@ -65,7 +65,8 @@ std::int64_t TextSession::read(std::span<const TokenId> prompt, const GenerateOp
   while (at < prompt.size() && !cancelled(options)) {
     if (reports && options.on_read)
       options.on_read(static_cast<std::int64_t>(at - begin), static_cast<std::int64_t>(prompt.size() - begin));
-    const auto piece = prompt.subspan(at, std::min(static_cast<std::size_t>(options.batch), prompt.size() - at));
+    const auto piece = prompt.subspan(
+        at, static_cast<std::size_t>(Llama::next_piece(std::ssize(prompt) - std::ssize(tokens_), options.batch)));
     reserve(static_cast<std::int64_t>(at + piece.size()));
     try {
       const Array last = model_.model().forward(piece, cache_);

@@ -63,6 +63,9 @@ bool multiplied_by_library(const Weight& weight, std::int64_t tokens);
 /// True if these products are computed by kernels for tiles of tokens, with matrix fragments.
 bool multiplied_by_tiles(const Weight& weight, std::int64_t tokens);
 
+/// Compiles the kernel of products of `tokens` tokens with the weight, if the kernel unpacks panels of the weight.
+void prepare_panels(const Weight& weight, std::int64_t tokens);
+
 /// Returns the products (tokens, rows) with several weights. The weights must have x's columns and device.
 std::vector<Array> linear(LinearInput& x, std::span<const Weight> weights);
 

@@ -226,6 +226,11 @@ KernelFamily<LinearSpec>& linear_kernels() {
   return family;
 }
 
+KernelFamily<ops::LinearPanelSpec>& panel_kernels() {
+  static auto& family = *new KernelFamily<ops::LinearPanelSpec>(ops::trace_linear_panel);
+  return family;
+}
+
 /// Multiplies with matrix fragments.
 void multiply_tiles(const LinearPlan& plan, const Weight& weight, ops::LinearInput& x, const Array& out) {
   const ops::LinearTileSpec& spec = *plan.tile;
@@ -259,13 +264,18 @@ void multiply(const LinearPlan& plan, const Weight& weight, const Array& x, cons
   const std::int64_t across = ops::ceil_div(parts, tiles),
                      together = std::clamp<std::int64_t>(groups * across / units, 1, panel.groups);
   for (std::int64_t v : {groups, together, tiles}) args.push_back(LaunchArgument::index(v));
-  static auto& panels = *new KernelFamily<ops::LinearPanelSpec>(ops::trace_linear_panel);
-  panels(panel).launch({static_cast<std::uint64_t>(ops::ceil_div(groups, together) * across), 1, 1}, std::span(args));
+  panel_kernels()(panel).launch({static_cast<std::uint64_t>(ops::ceil_div(groups, together) * across), 1, 1},
+                                std::span(args));
 }
 
 }  // namespace
 
 namespace ops {
+
+void prepare_panels(const Weight& weight, std::int64_t tokens) {
+  const LinearPlan plan = plan_of(weight, tokens);
+  if (plan.panel && !plan.tile && !plan.library) panel_kernels()(*plan.panel).prepare(weight.device());
+}
 
 LinearInput::LinearInput(const Array& rows)
     : rows_((rows.dtype() == DType::f32 ? rows : rows.astype(DType::f32)).as_contiguous()),
